@@ -1,0 +1,204 @@
+"""Events: what a worker answers. One message to a gateway is a MessagePack array of events of any of its requests."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FailureCode = Literal[
+    "invalid_request",
+    "unsupported_field",
+    "unknown_lora_adapter",
+    "model_not_found",
+    "context_exceeded",
+    "INVALID_INPUT",
+    "PAYLOAD_TOO_LARGE",
+    "RESOURCE_EXHAUSTED",
+    "MODEL_LOADING",
+    "LORA_LOADING",
+    "MODEL_LOAD_FAILED",
+    "cancelled",
+    "transport_failure",
+    "malformed_worker_response",
+    "first_chunk_timeout",
+    "inter_chunk_timeout",
+    "overall_timeout",
+    "inference_error",
+]
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
+
+
+class Event(msgspec.Struct, kw_only=True, tag_field="kind", omit_defaults=True):
+    """Base of every event. ``seq`` counts the events of one attempt from 0; a gap is a transport failure."""
+
+    request_id: str
+    attempt_id: str = ""
+    seq: int = 0
+
+
+class Admitted(Event, kw_only=True, tag="admitted", omit_defaults=True):
+    """The worker took the work: template rendered, lengths checked, grammar compiled, adapter found, model loaded."""
+
+    worker: str = ""
+    prompt_tokens: int = 0
+    queue_ms: float = 0.0
+
+
+class TokenLogprob(msgspec.Struct, array_like=True):
+    """One token with its log probability (finite; -inf is clamped to -9999.0) and its raw UTF-8 bytes."""
+
+    token: str
+    logprob: float
+    bytes: bytes
+    top: list[TokenLogprob] = []
+
+
+class ToolCallDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Part of a tool call. The first delta of an ``index`` has ``id`` and ``name``; later ones only ``arguments``."""
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+class Delta(Event, kw_only=True, tag="delta", omit_defaults=True):
+    """New output of one choice. ``text`` holds whole code points and never a part of a stop string.
+
+    ``finish_reason`` is set in the last delta of a choice and in no other. ``tokens`` counts the new tokens.
+    """
+
+    choice: int = 0
+    text: str = ""
+    reasoning: str = ""
+    tokens: int = 0
+    logprobs: list[TokenLogprob] | None = None
+    tool_calls: list[ToolCallDelta] = []
+    finish_reason: FinishReason | None = None
+
+
+class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a request consumed, counted by the model's own tokenizer."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    images: int = 0
+    audio_ms: int = 0
+
+
+class Timing(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Measured on the worker, in milliseconds; 0.0 where a stage did not happen."""
+
+    queue_ms: float = 0.0
+    tokenization_ms: float = 0.0
+    inference_ms: float = 0.0
+    postprocessing_ms: float = 0.0
+    payload_fetch_ms: float = 0.0
+    ttft_ms: float = 0.0
+    total_ms: float = 0.0
+
+
+class Tensor(msgspec.Struct):
+    """An array as raw bytes: ``dtype`` is NumPy's name with byte order (``<f4``), ``data`` is C-contiguous."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+class SparseVector(msgspec.Struct):
+    """``indices`` int32 ascending and ``values`` float32 of the non-zero entries; ``dims`` is the vocabulary size."""
+
+    dims: int
+    indices: Tensor
+    values: Tensor
+
+
+class ItemError(msgspec.Struct):
+    """Why one item of a batch has no result."""
+
+    code: FailureCode
+    message: str
+
+
+class EncodeOutput(msgspec.Struct, kw_only=True, omit_defaults=True, tag="encode"):
+    """Vectors of a batch. ``dense`` is (items, dims) with undefined rows for the items in ``errors``;
+    ``sparse`` and ``multivector`` have one entry per item, ``None`` for the items in ``errors``."""
+
+    dense: Tensor | None = None
+    dense_dims: int = 0
+    sparse: list[SparseVector | None] | None = None
+    multivector: list[Tensor | None] | None = None
+    token_dims: int = 0
+    output_dtype: str = "float32"
+    errors: dict[int, ItemError] = {}
+
+
+class ScoreOutput(msgspec.Struct, kw_only=True, omit_defaults=True, tag="score"):
+    """Raw scores (float64, finite), one per item in request order. ``kind`` says what they are:
+    ``logit`` (cross-encoder before any sigmoid), ``similarity`` (cosine, -1 to 1) or ``maxsim``."""
+
+    scores: list[float]
+    kind: Literal["logit", "similarity", "maxsim"]
+
+
+class ExtractOutput(msgspec.Struct, kw_only=True, omit_defaults=True, tag="extract"):
+    """One plain object per item with ``entities``, ``relations``, ``classifications``, ``data`` and ``error``."""
+
+    items: list[dict[str, Any]]
+
+
+class Word(msgspec.Struct):
+    word: str
+    start: float
+    end: float
+
+
+class Segment(msgspec.Struct):
+    id: int
+    start: float
+    end: float
+    text: str
+
+
+class TranscribeOutput(msgspec.Struct, kw_only=True, omit_defaults=True, tag="transcribe"):
+    """A transcript; times in seconds from the start of the audio."""
+
+    text: str
+    language: str
+    duration_ms: int
+    segments: list[Segment] = []
+    words: list[Word] = []
+
+
+Output = EncodeOutput | ScoreOutput | ExtractOutput | TranscribeOutput
+
+
+class Completed(Event, kw_only=True, tag="completed", omit_defaults=True):
+    """The last event of work that succeeded. ``output`` is absent for generation (its text came in deltas)."""
+
+    worker: str = ""
+    usage: Usage
+    timing: Timing
+    output: Output | None = None
+    bundle_config_hash: str | None = None
+    execution_identity: str | None = None
+
+
+class Failed(Event, kw_only=True, tag="failed", omit_defaults=True):
+    """The last event of work that did not succeed.
+
+    ``param`` is the request field at fault, ``retry_after`` seconds when a retry can help, ``details`` extra facts
+    (``prompt_tokens``, ``error_class``, ``attempts``, ``permanent``).
+    """
+
+    code: FailureCode
+    message: str
+    param: str | None = None
+    retry_after: float | None = None
+    details: dict[str, Any] = {}
+
+
+AnyEvent = Admitted | Delta | Completed | Failed

@@ -1,0 +1,149 @@
+"""Work items: what a gateway asks a worker to do. Encoded as MessagePack on the pool's work queue."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+OutputType = Literal["dense", "sparse", "multivector"]
+OutputDtype = Literal["float32", "float16", "int8", "uint8", "binary"]
+GrammarKind = Literal["json_schema", "json_object", "regex", "ebnf"]
+
+
+class WorkItem(msgspec.Struct, kw_only=True, tag_field="operation", omit_defaults=True):
+    """Base of every work item.
+
+    ``model`` and ``profile`` are resolved names of the catalog; ``deadline`` is in seconds since the epoch, after
+    which a worker drops the work unseen. Answers go to ``reply_subject`` as a MessagePack array of events.
+    """
+
+    request_id: str
+    model: str
+    profile: str = "default"
+    bundle: str = "default"
+    pool: str = "default"
+    reply_subject: str = ""
+    published_at: float = 0.0
+    deadline: float = 0.0
+    routing_key: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+
+class Grammar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A constraint on the generated text. ``value``: JSON Schema as JSON text, a regex, or an EBNF grammar."""
+
+    kind: GrammarKind
+    value: str = ""
+    label: str | None = None
+    strict: bool = False
+
+
+class Sampling(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Sampling parameters; ``None`` leaves the model entry's default, then the engine's.
+
+    ``max_tokens`` is what the caller asked for; with ``max_tokens_is_default`` the worker clamps it to what the
+    context leaves, otherwise a value that does not fit is refused (``context_exceeded``).
+    ``logprobs`` is the number of alternatives per token (0: the chosen token only, ``None``: off).
+    """
+
+    max_tokens: int
+    max_tokens_is_default: bool = False
+    min_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    logit_bias: dict[int, float] | None = None
+    logprobs: int | None = None
+    n: int = 1
+    best_of: int | None = None
+
+
+class Image(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Encoded image bytes (PNG, JPEG, ...), decoded and checked by the worker."""
+
+    data: bytes
+    format: str | None = None
+
+
+class GenerateWork(WorkItem, kw_only=True, tag="generate", omit_defaults=True):
+    """Generate text from a raw ``prompt`` or from chat ``messages`` (exactly one is set).
+
+    ``messages`` are OpenAI chat messages with roles already normalised; image parts are
+    ``{"type": "image", "index": i}`` and refer to ``images[i]``. With ``stream`` a delta is sent per engine step,
+    without it one delta per choice at the end.
+    """
+
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    images: list[Image] = []
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
+    chat_template_kwargs: dict[str, Any] = {}
+    sampling: Sampling
+    grammar: Grammar | None = None
+    lora_adapter: str | None = None
+    stream: bool = False
+
+
+class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One input of encode, score or extract. ``id`` is the caller's own."""
+
+    id: str | None = None
+    text: str | None = None
+    images: list[Image] = []
+    document: bytes | None = None
+    document_format: str | None = None
+
+
+class EncodeWork(WorkItem, kw_only=True, tag="encode", omit_defaults=True):
+    """Encode items to vectors; results keep the order of ``items``."""
+
+    items: list[Item]
+    output_types: tuple[OutputType, ...] = ("dense",)
+    output_dtype: OutputDtype = "float32"
+    instruction: str | None = None
+    is_query: bool | None = None
+    options: dict[str, Any] = {}
+
+
+class ScoreWork(WorkItem, kw_only=True, tag="score", omit_defaults=True):
+    """Score every item against ``query``: raw scores, in the order of ``items`` (ranking is the handler's)."""
+
+    query: Item
+    items: list[Item]
+    instruction: str | None = None
+    max_sequence_length: int | None = None
+    options: dict[str, Any] = {}
+
+
+class ExtractWork(WorkItem, kw_only=True, tag="extract", omit_defaults=True):
+    """Extract entities, relations, classifications or structured data from items."""
+
+    items: list[Item]
+    labels: list[str] | None = None
+    output_schema: dict[str, Any] | None = None
+    instruction: str | None = None
+    options: dict[str, Any] = {}
+
+
+class TranscribeWork(WorkItem, kw_only=True, tag="transcribe", omit_defaults=True):
+    """Transcribe one audio file (any container that FFmpeg reads)."""
+
+    audio: bytes
+    filename: str = ""
+    language: str | None = None
+    prompt: str | None = None
+    temperature: float | None = None
+    word_timestamps: bool = False
+
+
+Work = GenerateWork | EncodeWork | ScoreWork | ExtractWork | TranscribeWork
