@@ -1,0 +1,1 @@
+"""The retrieval surface: embeddings, rerank, encode, score, extract and transcription."""
