@@ -1,1 +1,9 @@
 """The retrieval surface: embeddings, rerank, encode, score, extract and transcription."""
+
+from .embeddings import EmbeddingsSurface
+from .encode import EncodeSurface
+from .extract import ExtractSurface
+from .rerank import RerankSurface
+from .score import ScoreSurface
+
+__all__ = ["EmbeddingsSurface", "EncodeSurface", "ExtractSurface", "RerankSurface", "ScoreSurface"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -11,6 +12,8 @@ import pybase64
 from numpy.typing import NDArray
 
 from engines.protocol.events import Tensor
+
+T = TypeVar("T", bound=np.generic)
 
 # Numbers encoded in one go before the event loop gets a turn: about a millisecond of work.
 _SLICE = 16_384
@@ -28,6 +31,17 @@ def array(tensor: Tensor) -> NDArray[np.generic]:
         return np.frombuffer(tensor.data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
     except TypeError as error:
         raise ValueError(f"unknown dtype {tensor.dtype!r}") from error
+
+
+def finite(values: NDArray[T]) -> NDArray[T]:
+    """The same array.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    if values.dtype.kind == "f" and not np.isfinite(values).all():  # type: ignore[call-overload]
+        raise ValueError("a vector has a number that is not finite")
+    return values
 
 
 def shortest(values: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -59,8 +73,7 @@ def json_numbers(values: NDArray[np.generic]) -> bytes:
     """
     if values.dtype.kind != "f":
         return _encode(values.tolist())
-    if not np.isfinite(values).all():
-        raise ValueError("a vector has a number that is not finite")
+    finite(values)
     # float16 is exact in float32, and its text need not be longer
     return _encode(shortest(values.astype(np.float32, copy=False)).tolist())
 
@@ -71,9 +84,7 @@ async def json_rows(rows: NDArray[np.generic]) -> list[bytes]:
     Raises:
         ValueError: a number is not finite.
     """
-    if rows.dtype.kind == "f":
-        if not np.isfinite(rows).all():
-            raise ValueError("a vector has a number that is not finite")
+    finite(rows)
     texts: list[bytes] = []
     step = max(1, _SLICE // max(1, rows.shape[1]))
     for start in range(0, len(rows), step):
@@ -91,8 +102,7 @@ def base64_rows(rows: NDArray[np.generic]) -> list[bytes]:
     Raises:
         ValueError: a number is not finite.
     """
-    if not np.isfinite(rows).all():
-        raise ValueError("a vector has a number that is not finite")
+    finite(rows)
     return [pybase64.b64encode(row) for row in np.ascontiguousarray(rows, dtype="<f4")]
 
 
