@@ -1,4 +1,4 @@
-"""Everything a person runs here: ``python3 -m nox -s serve``, ``tests``, ``codegen``, ``lock``, ``bench``, single checks.
+"""What a person runs here: ``python3 -m nox -s serve``, ``tests``, ``codegen``, ``lock``, ``bench`` and single checks.
 
 All sessions share one environment, ``.venv`` at the repository root, made from ``requirements/cpu.txt``. It is made
 when it is missing and renewed when that file changes; otherwise a session starts at once.
