@@ -1,0 +1,58 @@
+"""The access log: one JSON line a request, written in batches. It holds no token, no query, no body."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+
+class Line(msgspec.Struct, omit_defaults=True):
+    """One request. ``time`` in seconds since the epoch, ``ms`` until the last byte; ``left``: the client had gone."""
+
+    time: float
+    method: str
+    route: str
+    status: int
+    ms: float
+    request_id: str
+    left: bool = False
+
+
+def to_stdout(lines: bytes) -> None:
+    """Write to standard output; a closed one is nobody's error."""
+    try:
+        sys.stdout.buffer.write(lines)
+        sys.stdout.buffer.flush()
+    except (OSError, ValueError):
+        pass
+
+
+class AccessLog:
+    """Gathers lines and writes them together at most ``delay`` seconds later: a system call a batch, not a request."""
+
+    def __init__(self, write: Callable[[bytes], None] | None = to_stdout, delay: float = 0.1) -> None:
+        self._write = write
+        self._delay = delay
+        self._lines: list[Line] = []
+        self._encode = msgspec.json.Encoder().encode_lines
+        self._handle: asyncio.TimerHandle | None = None
+
+    def __call__(self, line: Line) -> None:
+        """Take one line."""
+        if self._write is None:
+            return
+        self._lines.append(line)
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(self._delay, self.flush)
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if self._lines and self._write is not None:
+            lines, self._lines = self._lines, []
+            self._write(self._encode(lines))

@@ -1,0 +1,51 @@
+"""What a handler knows of its request and may say of its answer. Implements the generated ``Context``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+from .ids import request_id
+
+
+class RequestContext:
+    """One request. ``response_headers``, ``media_type`` and ``status`` are the handler's to set.
+
+    ``filenames`` has the name that the client gave each file of a form.
+    """
+
+    __slots__ = (
+        "_headers",
+        "filenames",
+        "media_type",
+        "operation",
+        "raw",
+        "request_id",
+        "response_headers",
+        "started",
+        "status",
+    )
+
+    def __init__(self, operation: Any, raw: dict[bytes, bytes]) -> None:
+        self.operation = operation
+        self.raw = raw
+        self.request_id = request_id()
+        self.started = perf_counter()
+        self.response_headers: dict[str, str] = {}
+        self.media_type: str | None = None
+        self.status: int | None = None
+        self.filenames: dict[str, str] = {}
+        self._headers: Mapping[str, str] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Request headers by lower-case name; a repeated one has its last value."""
+        if self._headers is None:
+            self._headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in self.raw.items()}
+        return self._headers
+
+    def header(self, name: str) -> str | None:
+        """Value of one request header, whatever its case, or ``None``."""
+        value = self.raw.get(name.lower().encode("latin-1"))
+        return None if value is None else value.decode("latin-1")

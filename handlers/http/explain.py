@@ -1,0 +1,61 @@
+"""From the text of a validation error to the field at fault.
+
+msgspec reports a fault as text, ``Expected `str`, got `int` - at `$.messages[0].role` ``; tests pin its forms.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from ..errors import Failure, InvalidField, UnsupportedField
+
+_AT = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+_KEY = re.compile(r" - at `key` in `\$(.*)`$", re.DOTALL)
+_OBJECT = re.compile(r"^Object (contains unknown|missing required) field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
+
+
+def _path(text: str | None) -> str:
+    """``.a[0].b`` as ``a[0].b``; the keys of a map are not in the text (``[...]``) and are left out."""
+    return (text or "").replace("[...]", "").lstrip(".")
+
+
+def explain(error: msgspec.ValidationError) -> Failure:
+    """The failure that a refused body stands for, with the path of the field in ``param``."""
+    text = str(error)
+    if found := _OBJECT.match(text):
+        parent = _path(found[3])
+        param = f"{parent}.{found[2]}" if parent else found[2]
+        if found[1] == "contains unknown":
+            return UnsupportedField(param)
+        return InvalidField(param, f"Missing required field '{found[2]}'")
+    found = _KEY.search(text) or _AT.search(text)
+    if found is None:
+        return InvalidField(None, text)
+    return InvalidField(_path(found[1]) or None, text[: found.start()])
+
+
+def explain_schema(error: jsonschema_rs.ValidationError) -> Failure:
+    """The failure of the second pass. Its instance is not echoed.
+
+    A value of the right type outside the ``enum`` or ``const`` is one that this operation does not support.
+    """
+    param = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path).lstrip(".")
+    kind = type(error.kind).__name__.rpartition("_")[2]
+    if param and kind in {"Enum", "Constant"}:
+        return UnsupportedField(param, f"This value of '{param}' is not supported by this endpoint")
+    if kind in {"AnyOf", "OneOfNotValid", "OneOfMultipleValid"}:
+        return InvalidField(param or None, "The value matches none of the alternatives that the document allows")
+    return InvalidField(param or None, error.message if len(error.message) <= 300 else error.message[:300] + " ...")
+
+
+def integral(value: Any) -> Any:
+    """``value`` with every float that is a whole number as an integer: JSON Schema counts ``1.0`` as one."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**63 else value
+    if isinstance(value, dict):
+        return {key: integral(item) for key, item in value.items()}
+    return [integral(item) for item in value] if isinstance(value, list) else value

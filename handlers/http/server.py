@@ -1,0 +1,218 @@
+"""One request through an operation: guard, body, handler, answer. Implements the generated ``Serve``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from time import perf_counter, time
+from typing import Any
+
+from litestar import Request, Response, WebSocket
+from litestar.exceptions import HTTPException
+from litestar.types import ASGIApp
+
+from ..errors import Failure, Internal, InvalidField, NotImplementedYet
+from ..settings import Settings
+from .access import AccessLog, Line
+from .answers import Answer, Done, Gone, Watch
+from .auth import Guard
+from .body import ClientGone, read
+from .context import RequestContext
+from .envelopes import SHAPES, Shape, wrapped
+from .form import FormDecoder
+from .plan import Plan
+from .respond import Responder
+from .unrouted import Paths, not_allowed
+
+logger = logging.getLogger("oasgate.http")
+
+Handler = Callable[..., Awaitable[Any]]
+AnyRequest = Request[Any, Any, Any]
+
+
+class Server:
+    """Serves the operations of one document.
+
+    Args:
+        operations: The generated table.
+        document: The effective document, for the schemas of the second pass.
+        settings: Tokens, origins, limits.
+        version: What ``X-SIE-Version`` says.
+        wrapped: Ids of OpenAI-shaped operations that wrap the native path, so that their errors follow contract A.6.
+        access: Where request lines go.
+        shapes: Envelopes by schema name.
+    """
+
+    def __init__(
+        self,
+        operations: Iterable[Any],
+        document: Mapping[str, Any],
+        settings: Settings,
+        *,
+        version: str,
+        wrapped: frozenset[str] = frozenset(),
+        access: AccessLog | None = None,
+        shapes: Mapping[str, Shape] = SHAPES,
+    ) -> None:
+        schemas = document.get("components", {}).get("schemas", {})
+        self.guard = Guard(settings)
+        self.access = access or AccessLog(None)
+        self.respond = Responder(settings, version)
+        self.plans = {o.id: Plan(o, schemas, shapes, settings.max_body_bytes) for o in operations}
+        self.paths = Paths(self.plans.values())
+        self.running: set[asyncio.Task[Any]] = set()
+        self._wrapped = wrapped
+
+    async def __call__(self, operation: Any, request: AnyRequest, handler: Handler | None, *path: str) -> ASGIApp:
+        """Serve one request. Raises only the cancellation of a server that stops."""
+        plan = self.plans[operation.id]
+        context = RequestContext(operation, dict(request.scope["headers"]))
+        done = self._done(request.scope["method"], operation.path, context)
+        watch: Watch | None = None
+        try:
+            if plan.secured:
+                self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
+            if handler is None:
+                raise NotImplementedYet(operation.id)
+            arguments = await self._arguments(plan, context, request, path)
+            watch = Watch(request.receive)
+            try:
+                result = await handler(context, *arguments)
+            finally:
+                watch.stop()
+            return self.respond.success(plan, context, result, done)
+        except Failure as failure:
+            return self._failure(plan, context, failure, done)
+        except ClientGone:
+            return Gone(done)
+        except asyncio.CancelledError:
+            if watch is None or not watch.left:
+                done(503, False)
+                raise
+            watch.acknowledge()
+            return Gone(done)
+        except Exception:
+            logger.exception("unhandled exception in %s, request %s", operation.id, context.request_id)
+            return self._failure(plan, context, Internal(), done)
+
+    async def _arguments(
+        self, plan: Plan, context: RequestContext, request: AnyRequest, path: tuple[str, ...]
+    ) -> tuple[Any, ...]:
+        """What the handler gets after the context: path parameters, then the decoded body."""
+        for name in plan.required:
+            if context.header(name) is None:
+                raise InvalidField(name, f"Missing required header '{name}'")
+        decode = plan.decode
+        if decode is None:
+            return path
+        if isinstance(decode, FormDecoder):
+            return (*path, await decode(context.raw, request.receive, plan.limit, context.filenames))
+        body = await read(context.raw, request.receive, plan.limit)
+        return (*path, await decode(context.raw.get(b"content-type"), body))
+
+    def _failure(self, plan: Plan, context: RequestContext, failure: Failure, done: Done | None) -> Answer:
+        if context.operation.id in self._wrapped:
+            failure = wrapped(failure)
+        return self.respond.failure(plan.settle(failure), context, failure, done)
+
+    async def options(self, request: AnyRequest, allow: str) -> ASGIApp:
+        """Answer ``OPTIONS``: 204 with the methods of the path, and the CORS headers where they are asked for."""
+        context = RequestContext(None, dict(request.scope["headers"]))
+        headers = self.respond.headers(context, "text/plain")[1:]
+        headers.append((b"allow", allow.encode()))
+        if self.respond.cors.enabled:
+            headers += self.respond.cors.preflight(context.raw, allow.encode())
+        return Answer(204, b"", headers, self._done("OPTIONS", request.scope["path"], context))
+
+    async def upgrade_required(self, operation: Any, request: AnyRequest) -> ASGIApp:
+        """Answer a plain GET of a WebSocket: 426."""
+        plan = self.plans[operation.id]
+        context = RequestContext(operation, dict(request.scope["headers"]))
+        done = self._done("GET", operation.path, context)
+        try:
+            if plan.secured:
+                self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
+            upgrade = {"upgrade": "websocket", "connection": "Upgrade"}
+            raise Failure(426, "upgrade_required", "This path takes WebSocket connections only", headers=upgrade)
+        except Failure as failure:
+            return self._failure(plan, context, failure, done)
+
+    async def websocket(self, operation: Any, socket: WebSocket[Any, Any, Any], handler: Handler | None) -> None:
+        """Accept a WebSocket and hand it over; refuse it with a plain HTTP answer before that."""
+        plan = self.plans[operation.id]
+        context = RequestContext(operation, dict(socket.scope["headers"]))
+        try:
+            if plan.secured:
+                self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
+            if handler is None:
+                raise NotImplementedYet(operation.id)
+        except Failure as failure:
+            await _refuse(socket, self._failure(plan, context, failure, None))
+            return
+        await socket.accept()
+        done = self._done("WEBSOCKET", operation.path, context)
+        try:
+            await handler(context, socket)
+        finally:
+            done(101, False)
+
+    def unrouted(self, request: AnyRequest, error: HTTPException) -> Response[bytes]:
+        """Exception handler of the application: what was refused before an operation was known (404, 405)."""
+        path, method = request.scope["path"], request.scope["method"]
+        context = RequestContext(None, dict(request.scope["headers"]))
+        try:
+            self.guard.check_any(context.raw.get(b"authorization"))
+            if error.status_code == 404:
+                failure = self.paths.not_found(path)
+            elif error.status_code == 405:
+                failure = not_allowed(method, path, _allow(error))
+            else:
+                failure = Failure(error.status_code, "invalid_request", error.detail)
+        except Failure as refused:
+            failure = refused
+        return self._outside(context, method, path, failure)
+
+    def crashed(self, request: AnyRequest, error: Exception) -> Response[bytes]:
+        """Exception handler of the application: a fault outside of operations."""
+        path, method = request.scope["path"], request.scope["method"]
+        context = RequestContext(None, dict(request.scope["headers"]))
+        logger.error("unhandled exception at %s, request %s", path, context.request_id, exc_info=error)
+        return self._outside(context, method, path, Internal())
+
+    def _outside(self, context: RequestContext, method: str, path: str, failure: Failure) -> Response[bytes]:
+        plan = self.paths.find(path)
+        answer = self.respond.failure(self.paths.envelope(path, failure.status), context, failure, None)
+        self._done(method, plan.operation.path if plan else "", context)(failure.status, False)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
+        media = headers.pop("content-type")
+        return Response(answer.body, status_code=answer.status, headers=headers, media_type=media)
+
+    def _done(self, method: str, route: str, context: RequestContext) -> Done:
+        """What ends a request: it leaves the set of those that run and gets its line in the access log."""
+        task = asyncio.current_task()
+        if task is not None:
+            self.running.add(task)
+
+        def done(status: int, left: bool) -> None:
+            if task is not None:
+                self.running.discard(task)
+            ms = (perf_counter() - context.started) * 1000.0
+            self.access(Line(round(time(), 3), method, route, status, round(ms, 2), context.request_id, left))
+
+        return done
+
+
+def _allow(error: HTTPException) -> str:
+    headers = error.headers or {}
+    return next((value for name, value in headers.items() if name.lower() == "allow"), "")
+
+
+async def _refuse(socket: WebSocket[Any, Any, Any], answer: Answer) -> None:
+    """Refuse a WebSocket before it is accepted: with ``answer`` where the server can, else by closing (403)."""
+    if "websocket.http.response" not in (socket.scope.get("extensions") or {}):
+        await socket.close(code=1008)
+        return
+    start = {"type": "websocket.http.response.start", "status": answer.status, "headers": answer.headers}
+    await socket.send(start)  # type: ignore[arg-type]  # Litestar does not know this extension of ASGI
+    await socket.send({"type": "websocket.http.response.body", "body": answer.body})  # type: ignore[arg-type]
