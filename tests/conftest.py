@@ -1,0 +1,28 @@
+"""Fixtures that start the real server. One server serves all tests of a run; faults get their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live import Server
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with its models loaded. When it has stopped, no process of it may be left."""
+    running = Server(tmp_path_factory.mktemp("server") / "server.log")
+    try:
+        running.start()
+        running.warm()
+        yield running
+    finally:
+        left = running.stop()
+    assert left == [], f"processes outlived the server: {left}\n{running.tail()}"
+
+
+@pytest.fixture(scope="session")
+def base_url(server: Server) -> str:
+    """Where the server of this run listens, without a path."""
+    return server.url
