@@ -5,5 +5,13 @@ from .encode import EncodeSurface
 from .extract import ExtractSurface
 from .rerank import RerankSurface
 from .score import ScoreSurface
+from .transcription import TranscriptionSurface
 
-__all__ = ["EmbeddingsSurface", "EncodeSurface", "ExtractSurface", "RerankSurface", "ScoreSurface"]
+__all__ = [
+    "EmbeddingsSurface",
+    "EncodeSurface",
+    "ExtractSurface",
+    "RerankSurface",
+    "ScoreSurface",
+    "TranscriptionSurface",
+]

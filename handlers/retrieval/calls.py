@@ -2,62 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Literal
+from typing import Literal
 
-from engines.protocol.catalog import ModelEntry, Profile
-from engines.protocol.cluster import DispatchError, Route, Timeouts
+from engines.protocol.cluster import DispatchError, Timeouts
 from engines.protocol.events import Completed, Failed
 from engines.protocol.work import Work
 from generated.sie.interfaces import Context
 
-from ..errors import Failure, InvalidInput, from_catalog, from_dispatch, from_failed
+from .. import resolution
+from ..errors import Failure, InvalidInput, from_dispatch, from_failed
+from ..measurements import success_headers
+from ..resolution import Target
 from ..services import Services
 
 Task = Literal["encode", "score", "extract", "transcribe"]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where work goes: a model, one of its profiles, the bundle that runs it, the pool that takes it."""
-
-    model: ModelEntry
-    profile: Profile
-    bundle: str
-    route: Route
-
-    def fields(self, context: Context) -> dict[str, Any]:
-        """The fields of a work item that come from here and from the request's headers."""
-        return {
-            "request_id": context.request_id,
-            "model": self.model.name,
-            "profile": self.profile.name,
-            "bundle": self.bundle,
-            "pool": self.route.pool,
-            "traceparent": context.header("traceparent"),
-            "tracestate": context.header("tracestate"),
-        }
-
-
 def resolve(services: Services, context: Context, name: str, task: Task, *, profile: str | None = None) -> Target:
-    """Resolve a model argument; ``profile`` overrides the one that the name selects.
+    """Resolve a model argument and the routing headers; ``profile`` overrides the one that the name selects.
 
     Raises:
-        Failure: 404 or 409 by the catalog; 400 when the model lacks the profile or does not do the task.
+        Failure: what ``resolution.resolve`` raises; 400 when the model lacks the profile or does not do the task.
     """
-    try:
-        found = services.catalog.resolve(name)
-        if profile is not None and profile != found.profile.name:
-            if profile not in found.model.profiles:
-                raise InvalidInput(f"Model '{found.model.name}' has no profile '{profile}'", "options.profile")
-            bundle, separator, _ = name.rpartition(":/")
-            found = services.catalog.resolve(f"{bundle}{separator}{found.model.name}:{profile}")
-    except LookupError as error:
-        raise from_catalog(error) from None
-    if task not in found.model.tasks:
-        raise InvalidInput(f"Model '{found.model.name}' does not support {task}", "model")
-    return Target(found.model, found.profile, found.bundle, Route())
+    target = resolution.resolve(services, context, name)
+    model = target.model
+    if profile is not None and profile != target.profile.name:
+        if profile not in model.profiles:
+            raise InvalidInput(f"Model '{model.name}' has no profile '{profile}'", "options.profile")
+        bundle, separator, _ = name.rpartition(":/")
+        target = resolution.resolve(services, context, f"{bundle}{separator}{model.name}:{profile}")
+    if task not in model.tasks:
+        raise InvalidInput(f"Model '{model.name}' does not support {task}", "model")
+    return target
 
 
 async def run(services: Services, context: Context, work: Work, target: Target) -> Completed:
@@ -76,7 +53,11 @@ async def run(services: Services, context: Context, work: Work, target: Target) 
             if isinstance(event, Failed):
                 raise from_failed(event, native=True)
             if isinstance(event, Completed):
+                context.response_headers.update(success_headers(context, answer, event, since=submitted))
                 return event
     finally:
         await answer.aclose()
-    raise Failure(504, "transport_failure", "Result channel closed")
+    raise Failure(504, "transport_failure", "Result channel closed", native="GATEWAY_TIMEOUT")
+
+
+__all__ = ["Target", "Task", "resolve", "run"]
