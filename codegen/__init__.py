@@ -1,0 +1,1 @@
+"""OpenAPI document, overlays -> msgspec models, operation table, typed interfaces and Litestar routes."""

@@ -1,0 +1,82 @@
+"""A loaded OpenAPI document: its parsed tree, JSON pointers and references."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from codegen import overlay
+from codegen.faults import DocumentError, Fault
+
+Tree: TypeAlias = dict[str, Any]
+
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+SCHEMAS = "#/components/schemas/"
+
+
+class Document:
+    """Parsed document.
+
+    Attributes:
+        tree: the parsed OpenAPI object.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    @property
+    def schemas(self) -> dict[str, Tree]:
+        schemas: dict[str, Tree] = self.tree.get("components", {}).get("schemas", {})
+        return schemas
+
+    def operations(self) -> Iterator[tuple[str, str, Tree, str]]:
+        """Yield (path, method, operation, pointer) in the document's order."""
+        for path, item in self.tree.get("paths", {}).items():
+            for method in METHODS:
+                if method in item:
+                    yield path, method, item[method], pointer("", "paths", path, method)
+
+    def lookup(self, reference: str) -> Any:
+        """Return what a local reference (`#/a/b`) points at; KeyError if there is nothing."""
+        if not reference.startswith("#/"):
+            raise KeyError(reference)
+        node: Any = self.tree
+        for token in reference[2:].split("/"):
+            token = token.replace("~1", "/").replace("~0", "~")
+            node = node[int(token)] if isinstance(node, list) else node[token]
+        return node
+
+    def resolve(self, node: Any) -> Any:
+        """Follow references until something that is not one."""
+        while isinstance(node, dict) and isinstance(node.get("$ref"), str):
+            node = self.lookup(node["$ref"])
+        return node
+
+
+def pointer(base: str, *tokens: str | int) -> str:
+    """Append reference tokens to a JSON pointer."""
+    return base + "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
+
+
+def read(path: Path) -> Any:
+    """Parse a JSON or YAML file."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+
+
+def overlaid(tree: Tree, overlays: list[Path]) -> Tree:
+    """Apply overlay files in order.
+
+    Raises:
+        DocumentError: an overlay does not fit; the fault's message names its file.
+    """
+    for path in overlays:
+        try:
+            tree = overlay.apply(tree, read(path))
+        except overlay.OverlayError as error:
+            raise DocumentError([Fault("", f"{path.name}: {error}")]) from error
+    return tree
