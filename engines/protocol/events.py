@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any, Literal
 
 import msgspec
@@ -50,7 +51,7 @@ class TokenLogprob(msgspec.Struct, array_like=True):
 
     token: str
     logprob: float
-    bytes: bytes
+    bytes: builtins.bytes  # the field's own name hides the type
     top: list[TokenLogprob] = []
 
 
