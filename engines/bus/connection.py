@@ -1,0 +1,68 @@
+"""Connecting to NATS: for ever, with whatever credentials the settings name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import nats
+from nats.aio.client import Client
+
+from .settings import BusSettings
+
+log = logging.getLogger("sie.bus")
+
+PENDING_BYTES = 64 << 20
+RECONNECT_PAUSE = 0.2
+
+
+async def connect(
+    settings: BusSettings,
+    name: str,
+    *,
+    on_reconnect: Callable[[], Awaitable[None]] | None = None,
+    on_disconnect: Callable[[], Awaitable[None]] | None = None,
+) -> Client:
+    """Connect and stay connected: a server that is down or goes away is tried again without end.
+
+    Raises:
+        ValueError: the settings name no URL.
+    """
+    if not settings.url:
+        raise ValueError("SIE_NATS_URL is not set")
+
+    async def failed(error: Exception) -> None:
+        log.warning("bus: %s", _describe(error))
+
+    async def lost() -> None:
+        log.warning("bus: connection lost, reconnecting")
+        if on_disconnect is not None:
+            await on_disconnect()
+
+    async def found() -> None:
+        log.info("bus: connected again")
+        if on_reconnect is not None:
+            await on_reconnect()
+
+    return await nats.connect(
+        servers=[url.strip() for url in settings.url.split(",") if url.strip()],
+        name=name,
+        token=settings.token,
+        user=settings.user,
+        password=settings.password,
+        user_credentials=settings.credentials,
+        tls=settings.tls(),
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=RECONNECT_PAUSE,
+        connect_timeout=5,
+        ping_interval=10,
+        max_outstanding_pings=3,
+        pending_size=PENDING_BYTES,
+        error_cb=failed,
+        disconnected_cb=lost,
+        reconnected_cb=found,
+    )
+
+
+def _describe(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,149 @@
+"""A pull consumer that keeps as much work on its way as the worker has room for.
+
+nats-py's own ``fetch`` asks, waits and asks again, one round trip of idleness per batch. Here requests stay open at
+the server, so a message arrives as soon as it is published, and never more than the room that was announced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from .subjects import Lane
+
+log = logging.getLogger("sie.bus")
+
+EXPIRES = 30.0
+HEARTBEAT = 5.0
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One message of a work queue. ``ack`` is the subject that settles it; ``tries`` counts deliveries from 1."""
+
+    data: bytes
+    ack: str
+    tries: int
+    headers: dict[str, str]
+
+
+class PullConsumer:
+    """Calls ``deliver`` with each message of a lane, while fewer than ``room()`` more are on their way."""
+
+    def __init__(
+        self, client: Client, lane: Lane, deliver: Callable[[Delivery], None], room: Callable[[], int]
+    ) -> None:
+        self._client = client
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{lane.stream}.{lane.consumer}"
+        self._deliver = deliver
+        self._room = room
+        self._inbox = client.new_inbox()
+        self._subscription: Subscription | None = None
+        self._open: dict[str, int] = {}
+        self._heard: dict[str, float] = {}
+        self._count = 0
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.missing = asyncio.Event()
+        """Set when the server no longer knows the consumer."""
+
+    async def start(self) -> None:
+        self._subscription = await self._client.subscribe(
+            f"{self._inbox}.*", cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+        self._wanted.set()
+        self._task = asyncio.create_task(self._ask(), name="pull")
+
+    async def stop(self) -> None:
+        """Take no more; what arrives after this stays at the server."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        if self._subscription is not None:
+            with contextlib.suppress(Exception):  # a connection that is gone has no subscription to end
+                await self._subscription.unsubscribe()
+            self._subscription = None
+
+    def poke(self) -> None:
+        """There is more room than before."""
+        self._wanted.set()
+
+    def reset(self) -> None:
+        """Forget requests made before a reconnect."""
+        self._open.clear()
+        self._wanted.set()
+
+    async def _ask(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            now = loop.time()
+            for reply in [reply for reply, at in self._heard.items() if now - at > 2.5 * HEARTBEAT]:
+                # no message and no heart-beat: the server has lost this request
+                self._close(reply)
+            room = self._room()
+            wanted = room - sum(self._open.values())
+            # asking in halves keeps the number of requests small while there is always one open
+            if wanted > 0 and wanted * 2 >= room and self._client.is_connected:
+                self._count += 1
+                reply = f"{self._inbox}.{self._count}"
+                self._open[reply] = wanted
+                self._heard[reply] = now
+                request = {
+                    "batch": wanted,
+                    "expires": int(EXPIRES * 1e9),
+                    "idle_heartbeat": int(HEARTBEAT * 1e9),
+                }
+                try:
+                    await self._client.publish(self._next, json.dumps(request).encode(), reply=reply)
+                except Exception as error:  # the client reconnects by itself; the next turn asks again
+                    self._close(reply)
+                    log.warning("bus: cannot ask for work: %s", error)
+
+    async def _receive(self, message: Msg) -> None:
+        reply = message.subject
+        headers = message.headers or {}
+        if message.reply and "Status" not in headers:
+            self._took(reply)
+            self._deliver(Delivery(message.data, message.reply, _tries(message.reply), dict(headers)))
+            return
+        status = headers.get("Status", "")
+        if status == "100":
+            if reply in self._heard:
+                self._heard[reply] = asyncio.get_running_loop().time()
+            return
+        if status == "503" or (status == "409" and "Deleted" in headers.get("Description", "")):
+            self.missing.set()
+        self._close(reply)
+        self._wanted.set()
+
+    def _took(self, reply: str) -> None:
+        left = self._open.get(reply, 0) - 1
+        if left > 0:
+            self._open[reply] = left
+            self._heard[reply] = asyncio.get_running_loop().time()
+        else:
+            self._close(reply)
+            self._wanted.set()
+
+    def _close(self, reply: str) -> None:
+        self._open.pop(reply, None)
+        self._heard.pop(reply, None)
+
+
+def _tries(ack: str) -> int:
+    """Delivery count out of ``$JS.ACK[.domain.account].stream.consumer.count.streamseq...``"""
+    tokens = ack.split(".")
+    return int(tokens[4] if len(tokens) < 11 else tokens[6])

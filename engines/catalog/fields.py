@@ -1,0 +1,222 @@
+"""The fields of model and bundle files, with their types. A field that is not here is an error, never skipped.
+
+The names are those of the SIE catalog (version 0.6.26). Ours are marked: ``source``, ``lora_paths``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+"""Field name to a tuple of types, a nested schema, ``MapOf``, or ``Optional`` around a schema."""
+
+
+class MapOf:
+    """A mapping with free keys: ``values`` is what each value must be."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+
+class Nullable:
+    """A mapping that may be written as null."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+
+
+TEXT = (str,)
+FLAG = (bool,)
+COUNT = (int,)
+NUMBER = (int, float)
+LIST = (list,)
+NULL_COUNT = (int, type(None))
+NULL_TEXT = (str, type(None))
+ANYTHING = (object,)
+
+_MUVERA: Schema = {
+    "center_tokens": FLAG,
+    "final_projection_dim": NULL_COUNT,
+    "num_repetitions": COUNT,
+    "num_simhash_projections": COUNT,
+    "projection_dim": NULL_COUNT,
+}
+
+LOADTIME: Schema = {
+    "append_eos": FLAG,
+    "attention_backend": TEXT,
+    "attn_implementation": TEXT,
+    "backend": TEXT,
+    "base_processor_model": TEXT,
+    "base_processor_revision": TEXT,
+    "causal": FLAG,
+    "classification_task": TEXT,
+    "classification_type": TEXT,
+    "code_revision": TEXT,
+    "config_kwargs": MapOf(ANYTHING),
+    "default_instruction": TEXT,
+    "default_labels": LIST,
+    "default_prompt": TEXT,
+    "default_task": TEXT,
+    "dense_dim": COUNT,
+    "dense_projection_path": TEXT,
+    "disable_cuda_graph": FLAG,
+    "doc_max_length": COUNT,
+    "doc_prefix": TEXT,
+    "doc_punctuation_skiplist": FLAG,
+    "document_timeout_s": NUMBER,
+    "dropout": NUMBER,
+    "extra_env": MapOf(TEXT),
+    "extra_launch_args": LIST,
+    "fault_key": TEXT,
+    "faults": {"oom_on_dispatch": COUNT, "slow_load_s": NUMBER},
+    "forward_kwargs": MapOf(ANYTHING),
+    "grammar_backend": TEXT,
+    "guard": {"threshold": NUMBER},
+    "hidden_size": COUNT,
+    "input_format": TEXT,
+    "intermediate_size": COUNT,
+    "lora_paths": MapOf(TEXT),  # ours: served name to hub id or path
+    "max_concurrent_requests": COUNT,
+    "max_file_size_bytes": COUNT,
+    "max_len": COUNT,
+    "max_num_pages": COUNT,
+    "max_seq_length": COUNT,
+    "mem_fraction_static": NUMBER,
+    "memory_footprint_bytes": COUNT,
+    "meter_pages": FLAG,
+    "mlx_repo": TEXT,
+    "multi_label": FLAG,
+    "muvera_config": _MUVERA,
+    "no_token": TEXT,
+    "normalize": FLAG,
+    "open_clip_model_id": TEXT,
+    "processor_use_fast": FLAG,
+    "pruning_head_file": TEXT,
+    "pruning_head_path": TEXT,
+    "query_expansion": FLAG,
+    "query_max_length": COUNT,
+    "query_prefix": TEXT,
+    "reasoning_parser": TEXT,
+    "score_mode": TEXT,
+    "score_strategy": TEXT,
+    "score_threshold": NUMBER,
+    "served_model_name": TEXT,
+    "skip_special_tokens": FLAG,
+    "speculative": {
+        "algorithm": TEXT,
+        "draft_model": TEXT,
+        "eagle_topk": COUNT,
+        "enabled": FLAG,
+        "num_draft_tokens": COUNT,
+        "num_steps": COUNT,
+    },
+    "speculative_needs_extra_buffer": FLAG,
+    "system_prompt": TEXT,
+    "task_labels": MapOf(TEXT),
+    "task_prompts": MapOf(TEXT),
+    "token_dim": COUNT,
+    "tool_call_parser": TEXT,
+    "trust_remote_code": FLAG,
+    "use_model_encode": FLAG,
+    "uses_legacy_transformers_cache": FLAG,
+    "yes_token": TEXT,
+}
+
+RUNTIME: Schema = {
+    "batch_size": COUNT,
+    "box_threshold": NUMBER,
+    "default_instruction": TEXT,
+    "default_sampling": {
+        "min_new_tokens": COUNT,
+        "presence_penalty": NUMBER,
+        "temperature": NUMBER,
+        "top_k": COUNT,
+        "top_p": NUMBER,
+    },
+    "doc_template": TEXT,
+    "first_chunk_timeout_s": NUMBER,
+    "highlight_threshold": NUMBER,
+    "hypothesis_template": TEXT,
+    "instruction": TEXT,
+    "inter_chunk_timeout_s": NUMBER,
+    "lora_id": TEXT,
+    "max_new_tokens": COUNT,
+    "max_seq_length": COUNT,
+    "merge_adjacent_entities": FLAG,
+    "multi_label": FLAG,
+    "muvera": Nullable(_MUVERA),
+    "normalize": FLAG,
+    "num_beams": COUNT,
+    "ocr": FLAG,
+    "output_dtype": TEXT,
+    "output_similarity": MapOf(TEXT),
+    "output_types": LIST,
+    "overall_timeout_s": NUMBER,
+    "pooling": TEXT,
+    "precompute_labels": FLAG,
+    "prune_threshold": NUMBER,
+    "query_max_length": COUNT,
+    "query_template": TEXT,
+    "score_threshold": NUMBER,
+    "stop_tokens": LIST,
+    "task": TEXT,
+    "text_threshold": NUMBER,
+    "threshold": NUMBER,
+}
+
+_VECTOR = Nullable({"dim": COUNT})
+
+PROFILE: Schema = {
+    "adapter_options": Nullable({"loadtime": Nullable(LOADTIME), "runtime": Nullable(RUNTIME)}),
+    "adapter_path": TEXT,
+    "admission_enabled": FLAG,
+    "compute_precision": NULL_TEXT,
+    "extends": TEXT,
+    "kv_budget_tokens": COUNT,
+    "max_batch_tokens": COUNT,
+}
+
+MODEL: Schema = {
+    "sie_id": TEXT,
+    "hf_id": NULL_TEXT,
+    "hf_revision": NULL_TEXT,
+    "hf_tokenizer_dependencies": MapOf(TEXT),
+    "source": TEXT,  # ours: package:NAME or a path, instead of a hub id
+    "package_backed": FLAG,
+    "inputs": dict.fromkeys(("text", "image", "audio", "video", "document"), FLAG),
+    "max_sequence_length": NULL_COUNT,
+    "tasks": {
+        "encode": Nullable({"dense": _VECTOR, "sparse": _VECTOR, "multivector": _VECTOR}),
+        "score": Nullable({}),
+        "extract": Nullable({}),
+        "generate": Nullable(
+            {
+                "capabilities": {
+                    "code": FLAG,
+                    "grammar": LIST,
+                    "guard": FLAG,
+                    "sql": FLAG,
+                    "streaming": FLAG,
+                    "tools": FLAG,
+                },
+                "chat_template_kwargs": MapOf(ANYTHING),
+                "context_length": COUNT,
+                "grammar_profile": TEXT,
+                "max_output_tokens": COUNT,
+                "prewarm_grammars": LIST,
+            }
+        ),
+    },
+    "profiles": MapOf(PROFILE),
+}
+
+BUNDLE: Schema = {
+    "name": TEXT,
+    "priority": COUNT,
+    "default": FLAG,
+    "engine": TEXT,
+    "platform": TEXT,
+    "adapters": LIST,
+    "deps": MapOf(ANYTHING),
+}

@@ -1,0 +1,126 @@
+"""The cluster as the gateway composes it: catalog, dispatcher, view, and on one machine the bus and a worker.
+
+Usage in the composition root::
+
+    cluster = Cluster.from_env()         # reads files and environment; raises CatalogError or ValueError
+    services = Services(catalog=cluster.catalog, dispatcher=cluster.dispatcher, cluster=cluster.dispatcher, ...)
+    await cluster.start()                # within a fraction of a second; the worker comes up behind it
+    ...
+    await cluster.stop()                 # bounded; leaves no process behind
+
+Without ``SIE_NATS_URL`` a private nats-server and one worker are started and supervised. With it, this gateway joins
+that bus, and workers are started elsewhere. The gateway imports neither torch, transformers nor vllm through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+from engines.bus.server import EmbeddedServer
+from engines.bus.settings import BusSettings
+from engines.bus.subjects import Lane
+from engines.catalog import Catalog
+from engines.dispatcher.dispatcher import NatsDispatcher
+from engines.worker.machine import gpu_count
+from engines.worker.supervisor import Supervisor
+
+log = logging.getLogger("sie.cluster")
+
+CONNECT_PATIENCE = 2.0
+WORKER_DRAIN = 3.0
+
+
+class Cluster:
+    """What ``app.py`` starts and stops. ``dispatcher`` is both the ``Dispatcher`` and the ``ClusterView``."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        bus: BusSettings,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        worker_command: Sequence[str] | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.dispatcher = NatsDispatcher()
+        self._bus = bus
+        self._environ = environ
+        self._worker_command = worker_command
+        self.server: EmbeddedServer | None = None
+        self.worker: Supervisor | None = None
+        self._joining: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Cluster:
+        """Read catalog and settings.
+
+        Raises:
+            CatalogError: the catalog cannot be used.
+            ValueError: a variable is malformed.
+        """
+        return cls(Catalog.from_env(environ), BusSettings.from_env(environ), environ=environ)
+
+    async def start(self) -> None:
+        """Start the bus if it is ours, connect, start the worker. A foreign bus that is down is joined when it is up.
+
+        Raises:
+            ServerError: the private nats-server cannot be started.
+        """
+        if self._bus.url:
+            self._joining = asyncio.create_task(self.dispatcher.start(self._bus), name="join-bus")
+            await asyncio.wait({self._joining}, timeout=CONNECT_PATIENCE)
+            if self._joining.done():
+                self._joining.result()
+            else:
+                log.warning("the bus does not answer yet; requests are refused until it does")
+            return
+        self.server = EmbeddedServer()
+        try:
+            bus = await self.server.start(self._bus)
+            await self.dispatcher.start(bus)
+            await self._start_worker(bus)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop everything that ``start`` started; bounded in time."""
+        if self._joining is not None:
+            self._joining.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._joining
+        if self.worker is not None:
+            # its last events still reach the dispatcher
+            await self.worker.stop(WORKER_DRAIN + 5.0)
+        await self.dispatcher.stop()
+        if self.server is not None:
+            await self.server.stop()
+
+    async def _start_worker(self, bus: BusSettings) -> None:
+        environ = self._environ
+        lane = Lane("default", environ.get("SIE_MACHINE_PROFILE", "").strip() or _machine_profile(), "default")
+        arguments = ["--pool", lane.pool, "--machine-profile", lane.machine_profile, "--bundle", lane.bundle]
+        arguments += ["--drain", str(WORKER_DRAIN), "--models", ",".join(preload(environ, self.catalog))]
+        options = {} if self._worker_command is None else {"command": self._worker_command}
+        self.worker = Supervisor(arguments, bus.to_env(), self.dispatcher.goodbye, **options)
+        self.dispatcher.expect(lane)
+        await self.worker.start()
+
+
+def preload(environ: Mapping[str, str], catalog: Catalog) -> list[str]:
+    """Models that the local worker loads at its start: ``SIE_PRELOAD_MODELS``, by default the embedded ones.
+
+    Set and empty, nothing is loaded before it is asked for.
+    """
+    given = environ.get("SIE_PRELOAD_MODELS")
+    if given is not None:
+        return [name.strip() for name in given.split(",") if name.strip()]
+    return [entry.name for entry in catalog.models() if entry.profiles["default"].source.startswith("package:")]
+
+
+def _machine_profile() -> str:
+    return "gpu" if gpu_count() else "cpu"

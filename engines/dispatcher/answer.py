@@ -1,0 +1,124 @@
+"""The events of one request, put in order: a state machine that knows nothing of the bus.
+
+A request may be attempted more than once (its worker died, its heart-beats came late). Until an attempt has produced
+output, any attempt may still answer; the first that does owns the answer, and events of others are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from engines.protocol.cluster import Timeouts
+from engines.protocol.events import Admitted, AnyEvent, Completed, Failed, FailureCode
+
+
+class PendingAnswer:
+    """An ``Answer`` fed by the dispatcher. ``ended`` is called once: with True when the work may still be running."""
+
+    def __init__(self, request_id: str, timeouts: Timeouts, ended: Callable[[PendingAnswer, bool], None]) -> None:
+        self.request_id = request_id
+        self.publish_ms = 0.0
+        self.sequence: int | None = None
+        self._timeouts = timeouts
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+        self._events: deque[AnyEvent] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._next_seq: dict[str, int] = {}
+        self._workers: dict[str, str] = {}
+        self._owner: str | None = None
+        self._admitted_at: float | None = None
+        self._last_output: float | None = None
+        self._done = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether output has arrived, so that another attempt could no longer take over."""
+        return self._owner is not None
+
+    def feed(self, event: AnyEvent) -> None:
+        """Take one event from the bus: drop duplicates and other attempts, fail on a gap."""
+        attempt = event.attempt_id
+        if self._done or self._owner not in (None, attempt):
+            return
+        expected = self._next_seq.get(attempt, 0)
+        if event.seq < expected:
+            return
+        if event.seq > expected:
+            self.fail("transport_failure", f"events {expected} to {event.seq - 1} of the worker's answer were lost")
+            return
+        self._next_seq[attempt] = expected + 1
+        now = self._loop.time()
+        if isinstance(event, Admitted):
+            self._workers[attempt] = event.worker
+            if self._admitted_at is not None:
+                return
+            self._admitted_at = now
+        else:
+            self._owner = attempt
+            self._last_output = now
+        self._put(event, final=isinstance(event, Completed | Failed), running=False)
+
+    def lose_worker(self, worker: str, reason: str) -> None:
+        """A worker is gone. An answer that it has begun fails; any other waits for the next attempt."""
+        if self._owner is not None and self._workers.get(self._owner) == worker:
+            self.fail("transport_failure", f"worker {worker} {reason} before the answer was complete")
+
+    def fail(self, code: FailureCode, message: str, retry_after: float | None = None) -> None:
+        """End the answer from this side."""
+        if not self._done:
+            event = Failed(request_id=self.request_id, code=code, message=message, retry_after=retry_after)
+            self._put(event, final=True, running=True)
+
+    def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        return self
+
+    async def __anext__(self) -> AnyEvent:
+        while not self._events:
+            if self._done:
+                raise StopAsyncIteration
+            at, code, message = self._limit()
+            self._waiter = self._loop.create_future()
+            timer = self._loop.call_at(at, self.fail, code, message)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        return self._events.popleft()
+
+    async def aclose(self) -> None:
+        """Leave; the work is cancelled on its worker if it has not ended."""
+        self._events.clear()
+        if not self._done:
+            self._done = True
+            self._wake()
+            self._ended(self, True)
+
+    def _put(self, event: AnyEvent, *, final: bool, running: bool) -> None:
+        self._events.append(event)
+        self._wake()
+        if final:
+            self._done = True
+            self._ended(self, running)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _limit(self) -> tuple[float, FailureCode, str]:
+        """When to give up next, and what to say then."""
+        limits = self._timeouts
+        overall = self._started + limits.overall
+        if self._last_output is not None and limits.inter_chunk is not None:
+            at = self._last_output + limits.inter_chunk
+            if at < overall:
+                return at, "inter_chunk_timeout", f"no further output within {limits.inter_chunk:g} s"
+        if self._last_output is None and self._admitted_at is not None and limits.first_chunk is not None:
+            at = self._admitted_at + limits.first_chunk
+            if at < overall:
+                return at, "first_chunk_timeout", f"no output within {limits.first_chunk:g} s"
+        return overall, "overall_timeout", f"no complete answer within {limits.overall:g} s"

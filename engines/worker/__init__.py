@@ -1,0 +1,1 @@
+"""The worker: a process that pulls work for its bundle, runs the engines and answers."""

@@ -1,0 +1,212 @@
+"""The engines of one worker: loaded on demand, each once, shared by the requests that use it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+
+from engines.adapters.base import Engine, EngineLoadError, EngineStatus
+from engines.protocol.catalog import ModelEntry, Profile
+from engines.protocol.cluster import ModelState, ModelStatus
+
+log = logging.getLogger("sie.worker")
+
+MAX_CONCURRENT = 256
+FIRST_PAUSE = 1.0
+LAST_PAUSE = 60.0
+CLOSE_TIMEOUT = 15.0
+
+Factory = Callable[[ModelEntry, Profile], Engine]
+
+
+class LoadFailed(Exception):
+    """A model could not be loaded. ``attempts`` counts the tries of this worker."""
+
+    def __init__(self, message: str, error_class: str, attempts: int, permanent: bool) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+        self.attempts = attempts
+        self.permanent = permanent
+
+
+class Slot:
+    """One (model, profile): its engine when loaded, and who uses it."""
+
+    def __init__(self, entry: ModelEntry, profile: Profile) -> None:
+        self.entry = entry
+        self.profile = profile
+        self.name = entry.name if profile.name == "default" else f"{entry.name}:{profile.name}"
+        self.engine: Engine | None = None
+        self.loading: asyncio.Task[Engine] | None = None
+        self.failure: LoadFailed | None = None
+        self.retry_at = 0.0
+        self.attempts = 0
+        self.users = 0
+        self.used_at = 0.0
+        limit = profile.loadtime.get("max_concurrent_requests", MAX_CONCURRENT)
+        self.permits = asyncio.Semaphore(int(limit))
+
+    @property
+    def state(self) -> ModelState:
+        if self.engine is not None:
+            return "loaded"
+        if self.loading is not None:
+            return "loading"
+        return "failed" if self.failure is not None else "available"
+
+
+class Models:
+    """Loads, lends and evicts engines. ``changed`` is called when a state changes, so that it is told at once."""
+
+    def __init__(self, factory: Factory, changed: Callable[[], None], memory_budget: int | None = None) -> None:
+        self._factory = factory
+        self._changed = changed
+        self._budget = memory_budget
+        self._slots: dict[tuple[str, str], Slot] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def use(self, entry: ModelEntry, profile: Profile) -> AsyncIterator[Engine]:
+        """Borrow the engine, loading it first if need be; at most its limit of users at a time.
+
+        Raises:
+            LoadFailed: it cannot be loaded.
+        """
+        slot = self._slots.setdefault((entry.name, profile.name), Slot(entry, profile))
+        slot.users += 1
+        try:
+            await self._load(slot)
+            async with slot.permits:
+                # the engine may have died while this request waited for its turn
+                engine = await self._load(slot)
+                slot.used_at = time.monotonic()
+                yield engine
+        finally:
+            slot.users -= 1
+            slot.used_at = time.monotonic()
+
+    async def load(self, entry: ModelEntry, profile: Profile) -> None:
+        """Load ahead of any request; a failure is logged and kept as the model's state."""
+        slot = self._slots.setdefault((entry.name, profile.name), Slot(entry, profile))
+        with contextlib.suppress(LoadFailed):
+            await self._load(slot)
+
+    def discard(self, entry: ModelEntry, profile: Profile, engine: Engine) -> None:
+        """The engine is dead: the next request loads a new one."""
+        slot = self._slots.get((entry.name, profile.name))
+        if slot is not None and slot.engine is engine:
+            slot.engine = None
+            self._close_later(slot.name, engine)
+            self._changed()
+
+    def statuses(self) -> list[ModelStatus]:
+        return [
+            ModelStatus(name=slot.name, state=slot.state, last_error=str(slot.failure) if slot.failure else None)
+            for slot in sorted(self._slots.values(), key=lambda slot: slot.name)
+            if slot.state != "available"
+        ]
+
+    def load_of_engines(self) -> EngineStatus:
+        """The sum over all engines."""
+        total = EngineStatus()
+        for slot in self._slots.values():
+            if slot.engine is not None:
+                status = slot.engine.status()
+                total.queue_depth += status.queue_depth
+                total.inflight_batches += status.inflight_batches
+                total.pending_cost += status.pending_cost
+                total.memory_bytes += status.memory_bytes
+        return total
+
+    async def close(self) -> None:
+        """Close every engine; bounded in time."""
+        for slot in self._slots.values():
+            if slot.loading is not None:
+                slot.loading.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await slot.loading
+            if slot.engine is not None:
+                self._close_later(slot.name, slot.engine)
+                slot.engine = None
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT)
+
+    async def _load(self, slot: Slot) -> Engine:
+        if slot.engine is not None:
+            return slot.engine
+        if slot.loading is None:
+            if slot.failure is not None and (slot.failure.permanent or time.monotonic() < slot.retry_at):
+                raise slot.failure
+            slot.loading = asyncio.create_task(self._load_now(slot), name=f"load {slot.name}")
+            self._changed()
+        # a request that leaves must not take the load away from the others
+        return await asyncio.shield(slot.loading)
+
+    async def _load_now(self, slot: Slot) -> Engine:
+        slot.attempts += 1
+        started = time.monotonic()
+        log.info("model %s: loading (attempt %d)", slot.name, slot.attempts)
+        engine: Engine | None = None
+        try:
+            await self._make_room()
+            # creating an engine imports its library: seconds in which heart-beats must go on
+            engine = await asyncio.to_thread(self._factory, slot.entry, slot.profile)
+            await engine.load()
+        except asyncio.CancelledError:
+            if engine is not None:
+                await self._close(slot.name, engine)
+            raise
+        except Exception as error:
+            if engine is not None:
+                await self._close(slot.name, engine)
+            slot.failure = self._failure(slot, error)
+            raise slot.failure from error
+        else:
+            slot.engine = engine
+            slot.failure = None
+            slot.attempts = 0
+            slot.used_at = time.monotonic()
+            log.info("model %s: loaded in %.1f s", slot.name, time.monotonic() - started)
+            return engine
+        finally:
+            slot.loading = None
+            self._changed()
+
+    def _failure(self, slot: Slot, error: Exception) -> LoadFailed:
+        if isinstance(error, EngineLoadError):
+            failure = LoadFailed(str(error), error.error_class, slot.attempts, error.permanent)
+            log.error("model %s: cannot be loaded: %s", slot.name, error)
+        else:
+            failure = LoadFailed(f"{type(error).__name__}: {error}", type(error).__name__, slot.attempts, False)
+            log.error("model %s: cannot be loaded", slot.name, exc_info=error)
+        pause = min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** (slot.attempts - 1))
+        slot.retry_at = time.monotonic() + pause
+        return failure
+
+    async def _make_room(self) -> None:
+        """Evict the least recently used idle engines while the budget is used up."""
+        while self._budget is not None and self.load_of_engines().memory_bytes >= self._budget:
+            idle = [slot for slot in self._slots.values() if slot.engine is not None and slot.users == 0]
+            if not idle:
+                return
+            slot = min(idle, key=lambda slot: slot.used_at)
+            log.info("model %s: evicted, the memory budget is used up", slot.name)
+            engine, slot.engine = slot.engine, None
+            assert engine is not None
+            await self._close(slot.name, engine)
+            self._changed()
+
+    def _close_later(self, name: str, engine: Engine) -> None:
+        task = asyncio.create_task(self._close(name, engine))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close(self, name: str, engine: Engine) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await engine.close()
+        except Exception:
+            log.exception("model %s: closing failed", name)

@@ -1,0 +1,87 @@
+"""What a worker sends: the events of one turn of its event loop to one gateway go in one message.
+
+An engine step ends in one turn, so its tokens for a hundred requests of a gateway cost one message. Acks wait behind
+the events that they settle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from nats.aio.client import Client
+
+from engines.bus import wire
+from engines.bus.payloads import Payloads
+from engines.protocol.events import AnyEvent
+
+log = logging.getLogger("sie.worker")
+
+ACK = b"+ACK"
+NAK = b"-NAK"
+TERM = b"+TERM"
+PROGRESS = b"+WPI"
+
+
+class Outbox:
+    """Collects events and acks, and sends them in order from one task."""
+
+    def __init__(self, client: Client, payloads: Payloads) -> None:
+        self._client = client
+        self._payloads = payloads
+        self._events: dict[str, list[bytes]] = {}
+        self._acks: list[tuple[str, bytes]] = []
+        self._wanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task = asyncio.create_task(self._send(), name="outbox")
+
+    def event(self, subject: str, event: AnyEvent) -> None:
+        """Send ``event`` to the gateway behind ``subject``."""
+        self._events.setdefault(subject, []).append(wire.encode(event))
+        self._wake()
+
+    def settle(self, ack: str, verdict: bytes) -> None:
+        """Settle a delivery after all events so far."""
+        self._acks.append((ack, verdict))
+        self._wake()
+
+    async def flush(self) -> None:
+        """Wait until everything so far is on its way."""
+        await self._idle.wait()
+        await self._client.flush(timeout=2)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def _wake(self) -> None:
+        self._idle.clear()
+        self._wanted.set()
+
+    async def _send(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            events, self._events = self._events, {}
+            acks, self._acks = self._acks, []
+            try:
+                for subject, parts in events.items():
+                    await self._send_events(subject, parts)
+                for ack, verdict in acks:
+                    await self._client.publish(ack, verdict)
+            except Exception as error:  # the connection heals itself; the gateway sees a gap and says so
+                log.error("bus: an answer was lost: %s: %s", type(error).__name__, error)
+            if not self._wanted.is_set():
+                self._idle.set()
+
+    async def _send_events(self, subject: str, parts: list[bytes]) -> None:
+        limit = self._payloads.limit
+        for run in wire.split(parts, limit):
+            data = wire.pack(run)
+            if len(data) <= limit:
+                await self._client.publish(subject, data)
+            else:
+                await self._client.publish(subject, headers=await self._payloads.store(data))

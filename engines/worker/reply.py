@@ -1,0 +1,134 @@
+"""The ``Reply`` given to an engine: numbers the events of one attempt and puts them into the outbox."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from engines.protocol.events import (
+    Admitted,
+    AnyEvent,
+    Completed,
+    Delta,
+    Failed,
+    FailureCode,
+    FinishReason,
+    Output,
+    Timing,
+    TokenLogprob,
+    ToolCallDelta,
+    Usage,
+)
+from engines.protocol.work import Work
+
+
+class AttemptReply:
+    """One attempt at one work item. ``begun`` once output went out, ``ended`` once the last event did."""
+
+    def __init__(
+        self, work: Work, attempt: str, worker: str, send: Callable[[str, AnyEvent], None], on_begun: Callable[[], None]
+    ) -> None:
+        self._work = work
+        self._attempt = attempt
+        self._worker = worker
+        self._send = send
+        self._on_begun = on_begun
+        self._seq = 0
+        self._pulled = time.time()
+        self.queue_ms = 0.0
+        self.bundle_config_hash: str | None = None
+        self.execution_identity: str | None = None
+        self.begun = False
+        self.ended = False
+
+    def started(self) -> None:
+        """The engine takes the work now: what came before was waiting."""
+        self.queue_ms = max(0.0, (time.time() - (self._work.published_at or self._pulled)) * 1000.0)
+
+    def admitted(self, *, prompt_tokens: int = 0) -> None:
+        self._put(
+            Admitted(
+                request_id=self._work.request_id,
+                worker=self._worker,
+                prompt_tokens=prompt_tokens,
+                queue_ms=self.queue_ms,
+            )
+        )
+
+    def delta(
+        self,
+        *,
+        choice: int = 0,
+        text: str = "",
+        reasoning: str = "",
+        tokens: int = 0,
+        logprobs: list[TokenLogprob] | None = None,
+        tool_calls: list[ToolCallDelta] | None = None,
+        finish_reason: FinishReason | None = None,
+    ) -> None:
+        self._begin()
+        self._put(
+            Delta(
+                request_id=self._work.request_id,
+                choice=choice,
+                text=text,
+                reasoning=reasoning,
+                tokens=tokens,
+                logprobs=logprobs,
+                tool_calls=tool_calls or [],
+                finish_reason=finish_reason,
+            )
+        )
+
+    def completed(self, *, usage: Usage, timing: Timing, output: Output | None = None) -> None:
+        self._begin()
+        timing.queue_ms += self.queue_ms
+        self._put(
+            Completed(
+                request_id=self._work.request_id,
+                worker=self._worker,
+                usage=usage,
+                timing=timing,
+                output=output,
+                bundle_config_hash=self.bundle_config_hash,
+                execution_identity=self.execution_identity,
+            )
+        )
+        self.ended = True
+
+    def failed(
+        self,
+        code: FailureCode,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        details: dict[str, object] | None = None,
+    ) -> None:
+        """End with a failure; nothing happens if the attempt has ended."""
+        if self.ended:
+            return
+        self._put(
+            Failed(
+                request_id=self._work.request_id,
+                code=code,
+                message=message,
+                param=param,
+                retry_after=retry_after,
+                details=details or {},
+            )
+        )
+        self.ended = True
+
+    def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            self._on_begun()
+
+    def _put(self, event: AnyEvent) -> None:
+        if self.ended:
+            raise RuntimeError("an engine answered after its last event")
+        event.attempt_id = self._attempt
+        event.seq = self._seq
+        self._seq += 1
+        self._send(self._work.reply_subject, event)

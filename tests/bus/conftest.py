@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from engines.bus.settings import BusSettings
+from engines.catalog import Catalog
+from engines.cluster import Cluster
+from engines.protocol.cluster import Answer, Route, Timeouts
+from engines.protocol.events import AnyEvent
+from engines.protocol.work import GenerateWork, Sampling
+
+MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+_ids = iter(range(10**9))
+
+
+@pytest.fixture
+def cluster_of() -> Callable[..., object]:
+    """Start a cluster whose worker has scripted engines; keyword arguments are environment variables."""
+
+    @asynccontextmanager
+    async def start(bus: BusSettings | None = None, **environ: str) -> AsyncIterator[Cluster]:
+        settings = bus or BusSettings(ack_wait=1.0)
+        command = ["/usr/bin/env", *(f"{name}={value}" for name, value in environ.items())]
+        command += [sys.executable, "-m", "tests.bus.fake_worker"]
+        made = Cluster(Catalog.from_env({}), settings, environ={"SIE_PRELOAD_MODELS": ""}, worker_command=command)
+        await made.start()
+        try:
+            yield made
+        finally:
+            await made.stop()
+
+    return start
+
+
+def generate(prompt: str, *, stream: bool = True, model: str = MODEL) -> GenerateWork:
+    request_id = f"request-{next(_ids)}"
+    return GenerateWork(
+        request_id=request_id, model=model, prompt=prompt, stream=stream, sampling=Sampling(max_tokens=8)
+    )
+
+
+async def ask(cluster: Cluster, prompt: str, *, stream: bool = True, overall: float = 20.0) -> list[AnyEvent]:
+    """All events of one generation."""
+    answer = await cluster.dispatcher.submit(generate(prompt, stream=stream), Route(), Timeouts(overall))
+    return await collect(answer)
+
+
+async def collect(answer: Answer) -> list[AnyEvent]:
+    return [event async for event in answer]

@@ -1,0 +1,75 @@
+"""A worker process with scripted engines: the real worker, bus and protocol, without a model.
+
+The prompt is the script: ``echo:N`` answers N deltas, ``slow:N`` one delta every 50 ms, ``block:S`` nothing for S
+seconds, ``refuse``, ``crash``, ``vanish``, ``silent`` and ``big:BYTES`` as their names say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from engines.adapters.base import EngineLoadError, EngineStatus, Reply, WorkError
+from engines.protocol.catalog import ModelEntry, Profile
+from engines.protocol.events import EncodeOutput, Tensor, Timing, Usage
+from engines.protocol.work import EncodeWork, GenerateWork, Work
+from engines.worker.main import options, serve
+
+
+class ScriptedEngine:
+    def __init__(self, entry: ModelEntry, profile: Profile) -> None:
+        self.entry = entry
+        self.running = 0
+
+    async def load(self) -> None:
+        if delay := os.environ.get("FAKE_LOAD_S"):
+            await asyncio.sleep(float(delay))
+        if (kind := os.environ.get("FAKE_LOAD_FAILS")) and "MiniLM" in self.entry.name:
+            raise EngineLoadError("weights are missing", error_class="FileNotFoundError", permanent=kind == "permanent")
+
+    async def run(self, work: Work, reply: Reply) -> None:
+        self.running += 1
+        try:
+            if isinstance(work, GenerateWork):
+                await self.generate(work, reply)
+            elif isinstance(work, EncodeWork):
+                reply.admitted(prompt_tokens=len(work.items))
+                data = b"".join((item.text or "").encode() for item in work.items)
+                output = EncodeOutput(dense=Tensor("|u1", (1, len(data)), data), dense_dims=len(data))
+                reply.completed(usage=Usage(prompt_tokens=len(work.items)), timing=Timing(), output=output)
+        finally:
+            self.running -= 1
+
+    async def generate(self, work: GenerateWork, reply: Reply) -> None:
+        command, _, argument = (work.prompt or "").partition(":")
+        match command:
+            case "refuse":
+                raise WorkError("context_exceeded", "too long", param="messages", details={"prompt_tokens": 9})
+            case "crash":
+                raise RuntimeError("scripted")
+            case "vanish":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "silent":
+                reply.admitted()
+                return
+        reply.admitted(prompt_tokens=3)
+        if command == "block":
+            await asyncio.sleep(float(argument))
+        count = int(argument) if command in {"echo", "slow"} else 1
+        for index in range(count):
+            if command == "slow":
+                await asyncio.sleep(0.05)
+            reply.delta(text=f"{index} ", tokens=1, finish_reason="stop" if index == count - 1 else None)
+        reply.completed(usage=Usage(prompt_tokens=3, completion_tokens=count), timing=Timing(inference_ms=1.0))
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(inflight_batches=self.running, memory_bytes=1000)
+
+    async def close(self) -> None:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(serve(options(), ScriptedEngine))
