@@ -1,1 +1,1 @@
-"""What the document cannot say: the cross-field rules, the translation of requests into work and of results into responses."""
+"""What the document cannot say: cross-field rules, and the way from requests to work and from results to responses."""

@@ -1,4 +1,7 @@
-"""Settings: the ``SIE_*`` environment variables, read once and typed. A value that makes no sense refuses to start."""
+"""Settings of the gateway: ``SIE_*`` environment variables, read once and typed. A bad value refuses to start.
+
+The bus and the catalog read theirs themselves (``engines.bus.settings``, ``engines.catalog``).
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     auth_exempt_operational: bool = False
     cors_origins: tuple[str, ...] = ()
 
-    nats_url: str | None = None
-    models_dir: str | None = None
-    bundles_dir: str | None = None
     model_aliases: dict[str, str] = {}
     gpu_aliases: dict[str, str] = {}
     gpu_types: tuple[str, ...] = ()
@@ -38,11 +38,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     inter_chunk_timeout: float | None = None
     overall_timeout: float | None = None
     request_timeout: float = 120.0
-    max_stream_pending: int = 50_000
 
     max_body_bytes: int | None = None
     keep_alive: float = 15.0
-    drain_timeout: float = 10.0
+    drain_timeout: float = 5.0
     access_log: bool = True
 
 
@@ -63,9 +62,6 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         admin_token=take("SIE_ADMIN_TOKEN", _text, None),
         auth_exempt_operational=take("SIE_AUTH_EXEMPT_OPERATIONAL", _flag, False),
         cors_origins=take("SIE_CORS_ORIGINS", _list, ()),
-        nats_url=take("SIE_NATS_URL", _text, None),
-        models_dir=take("SIE_MODELS_DIR", _text, None),
-        bundles_dir=take("SIE_BUNDLES_DIR", _text, None),
         model_aliases=take("SIE_GATEWAY_MODEL_ALIASES", _table, {}),
         gpu_aliases=take("SIE_GATEWAY_GPU_ALIASES", _table, {}),
         gpu_types=take("SIE_GATEWAY_GPU_TYPES", _list, ()),
@@ -74,10 +70,9 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         inter_chunk_timeout=take("SIE_GATEWAY_INTER_CHUNK_TIMEOUT_S", _seconds, None),
         overall_timeout=take("SIE_GATEWAY_OVERALL_TIMEOUT_S", _seconds, None),
         request_timeout=take("SIE_GATEWAY_REQUEST_TIMEOUT", _seconds, 120.0),
-        max_stream_pending=take("SIE_GATEWAY_MAX_STREAM_PENDING", _count, 50_000),
         max_body_bytes=take("SIE_MAX_BODY_BYTES", _count, None),
         keep_alive=take("SIE_SSE_KEEP_ALIVE_S", _seconds, 15.0),
-        drain_timeout=take("SIE_DRAIN_TIMEOUT_S", _seconds, 10.0),
+        drain_timeout=take("SIE_DRAIN_TIMEOUT_S", _seconds, 5.0),
         access_log=take("SIE_ACCESS_LOG", _flag, True),
     )
 

@@ -13,17 +13,10 @@ from .decode import BodyDecoder
 from .envelopes import SHAPES, Family, Shape, detail
 from .form import FormDecoder
 
-logger = logging.getLogger("oasgate.http")
+logger = logging.getLogger("sie.http")
 
-MIB: Final = 1024 * 1024
-BODY_LIMIT: Final = 16 * MIB
-BODY_LIMITS: Final[Mapping[str, int]] = {
-    "proxy_generate": 24 * MIB,
-    "proxy_extract": 34 * MIB,
-    "proxy_openai_transcription": 25 * MIB,
-}
-"""Limits that the table does not carry (contract A.8), by operation id."""
-
+BODY_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes that a body may have where the table names no limit (contract A.8)."""
 _NEAREST: Final[Mapping[int, tuple[int, ...]]] = {
     403: (401, 400),
     404: (400,),
@@ -81,9 +74,7 @@ class Plan:
         self.secured: bool = operation.secured
         self.admin: bool = operation.admin
         self.success: int = operation.success
-        self.limit: int = (
-            limit or getattr(operation.body, "max_bytes", None) or BODY_LIMITS.get(operation.id) or BODY_LIMIT
-        )
+        self.limit: int = limit or (operation.body and operation.body.max_bytes) or BODY_LIMIT
         success = operation.responses.get(operation.success)
         content = tuple(success.content) if success is not None else ()
         self.media = tuple(name for name in content if name != EVENT_STREAM) or ("application/json",)

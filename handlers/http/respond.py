@@ -18,7 +18,7 @@ from .cors import Cors
 from .envelopes import AUTH_CODES, with_auth
 from .plan import Envelope, Plan
 
-logger = logging.getLogger("oasgate.http")
+logger = logging.getLogger("sie.http")
 
 _json: Final = msgspec.json.Encoder().encode
 _msgpack: Final = msgspec.msgpack.Encoder().encode

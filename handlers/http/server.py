@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter, time
 from typing import Any
 
@@ -25,9 +25,9 @@ from .plan import Plan
 from .respond import Responder
 from .unrouted import Paths, not_allowed
 
-logger = logging.getLogger("oasgate.http")
+logger = logging.getLogger("sie.http")
 
-Handler = Callable[..., Awaitable[Any]]
+Handler = Callable[..., Any]
 AnyRequest = Request[Any, Any, Any]
 
 
@@ -55,14 +55,22 @@ class Server:
         access: AccessLog | None = None,
         shapes: Mapping[str, Shape] = SHAPES,
     ) -> None:
-        schemas = document.get("components", {}).get("schemas", {})
         self.guard = Guard(settings)
         self.access = access or AccessLog(None)
         self.respond = Responder(settings, version)
-        self.plans = {o.id: Plan(o, schemas, shapes, settings.max_body_bytes) for o in operations}
+        self._schemas = document.get("components", {}).get("schemas", {})
+        self._shapes = shapes
+        self._limit = settings.max_body_bytes
+        self.plans: dict[str, Plan] = {}
+        for operation in operations:
+            self.add(operation)
         self.paths = Paths(self.plans.values())
         self.running: set[asyncio.Task[Any]] = set()
         self._wrapped = wrapped
+
+    def add(self, operation: Any) -> None:
+        """Prepare one more operation, such as one that the document does not have."""
+        self.plans[operation.id] = Plan(operation, self._schemas, self._shapes, self._limit)
 
     async def __call__(self, operation: Any, request: AnyRequest, handler: Handler | None, *path: str) -> ASGIApp:
         """Serve one request. Raises only the cancellation of a server that stops."""
@@ -138,7 +146,9 @@ class Server:
         except Failure as failure:
             return self._failure(plan, context, failure, done)
 
-    async def websocket(self, operation: Any, socket: WebSocket[Any, Any, Any], handler: Handler | None) -> None:
+    async def websocket(
+        self, operation: Any, socket: WebSocket[Any, Any, Any], handler: Handler | None, *path: str
+    ) -> None:
         """Accept a WebSocket and hand it over; refuse it with a plain HTTP answer before that."""
         plan = self.plans[operation.id]
         context = RequestContext(operation, dict(socket.scope["headers"]))
@@ -153,7 +163,7 @@ class Server:
         await socket.accept()
         done = self._done("WEBSOCKET", operation.path, context)
         try:
-            await handler(context, socket)
+            await handler(context, *path, socket)
         finally:
             done(101, False)
 

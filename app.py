@@ -1,0 +1,214 @@
+"""The composition root, which ``litestar run`` finds: settings, catalog, cluster, handlers and HTTP, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
+from typing import Any, cast
+
+import msgspec
+from litestar import Litestar, Request, get
+from litestar.exceptions import HTTPException
+from litestar.types import ASGIApp
+
+from engines.cluster import Cluster
+from engines.worker import log as logs
+from generated.sie import operations, routes
+from generated.sie.interfaces import Handlers, HealthHandlers, InferenceHandlers
+from handlers import docs, settings
+from handlers.health import HealthSurface
+from handlers.http.access import AccessLog, to_stdout
+from handlers.http.server import Server
+from handlers.models import ModelsSurface
+from handlers.moderations import ModerationsSurface
+from handlers.retrieval.embeddings import EmbeddingsSurface
+from handlers.retrieval.rerank import RerankSurface
+from handlers.services import Services
+from handlers.surface import Surface
+
+log = logging.getLogger("sie.app")
+
+WRAPPED = frozenset({"proxy_openai_embeddings", "proxy_openai_transcription"})
+"""OpenAI-shaped operations that run on the native path."""
+RESTART_PAUSE = 5.0
+
+
+class Inference(EmbeddingsSurface, RerankSurface, ModerationsSurface):
+    """Every operation of the tag ``inference`` that is served; the others answer 501."""
+
+
+def create_app(services: Services | None = None, access: AccessLog | None = None) -> Litestar:
+    """The application. Starts nothing before its first lifespan event.
+
+    Args:
+        services: Instead of those of a real cluster, for tests.
+        access: Instead of an access log on standard output.
+
+    Raises:
+        SettingError, CatalogError, ValueError: an environment variable or a catalog file cannot be used.
+    """
+    cluster = None
+    if services is None:
+        cluster = Cluster.from_env()
+        services = Services(cluster.catalog, cluster.dispatcher, cluster.dispatcher, settings.read())
+    if access is None:
+        access = AccessLog(to_stdout if services.settings.access_log else None)
+    serve = Server(
+        operations.ALL,
+        msgspec.json.decode(docs.document()),
+        services.settings,
+        version=_version(),
+        wrapped=WRAPPED,
+        access=access,
+    )
+    application = Litestar(
+        [*routes.build(_handlers(services), serve), _docs_script(services, serve)],
+        openapi_config=None,
+        logging_config=None,
+        exception_handlers={HTTPException: serve.unrouted, Exception: serve.crashed},
+        lifespan=[lambda _: _Life(serve, access, cluster, services.settings.drain_timeout).span()],
+    )
+    application.state.server = serve
+    return application
+
+
+def _handlers(services: Services) -> Handlers:
+    """One implementation per tag. A method that is missing here is named by the type checker and by a test."""
+    missing = cast("Any", Surface(services))
+    return Handlers(
+        health=cast("HealthHandlers", HealthSurface(services)),
+        inference=cast("InferenceHandlers", Inference(services)),
+        models=ModelsSurface(services),
+        pools=missing,
+        config=missing,
+        observability=missing,
+        docs=docs.DocsSurface(services),
+    )
+
+
+def _docs_script(services: Services, serve: Server) -> Any:
+    """The script of the page at ``/docs``: like the page, but not in the document."""
+    surface = docs.DocsSurface(services)
+    operation = msgspec.structs.replace(operations.DOCS_UI, id="docs_script", path=docs.SCRIPT_PATH)
+    serve.add(operation)
+
+    @get(docs.SCRIPT_PATH, name="docs_script", status_code=200)
+    async def docs_script(request: Request[Any, Any, Any]) -> ASGIApp:
+        return await serve(operation, request, surface.docs_script)
+
+    return docs_script
+
+
+def _version() -> str:
+    try:
+        return version("oasgate")
+    except PackageNotFoundError:  # run from its checkout
+        return str(msgspec.json.decode(docs.document())["info"]["version"])
+
+
+class _Life:
+    """From the first request to the last: the cluster beside the server, and a bounded end.
+
+    At the first signal running requests get ``drain`` seconds, then the cluster stops, which ends their streams with
+    an error of their own; what is left is cancelled. A second signal ends the wait at once.
+    """
+
+    def __init__(self, serve: Server, access: AccessLog, cluster: Cluster | None, drain: float) -> None:
+        self._serve = serve
+        self._access = access
+        self._cluster = cluster
+        self._drain = drain
+        self._hurry = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def span(self) -> AsyncIterator[None]:
+        """The lifespan of the application."""
+        if self._cluster is not None:
+            logs.configure()
+            # the server's own access log costs a good part of a request and says less than ours
+            logging.getLogger("uvicorn.access").handlers.clear()
+            logging.getLogger("uvicorn.access").propagate = False
+            self._tasks.append(asyncio.create_task(self._start(self._cluster), name="start-cluster"))
+        restore = self._on_signals()
+        try:
+            yield
+        finally:
+            restore()
+            await self._end()
+            self._access.flush()
+
+    async def _start(self, cluster: Cluster) -> None:
+        """Start the cluster behind the server, which answers from its first moment."""
+        while True:
+            try:
+                await cluster.start()
+                return
+            except Exception as error:
+                log.error("the cluster did not start, trying again in %.0f s: %s", RESTART_PAUSE, error)
+                await asyncio.sleep(RESTART_PAUSE)
+
+    def _on_signals(self) -> Callable[[], None]:
+        """Begin the end with the signal that stops the server, which waits for its requests before it tells us."""
+        if threading.current_thread() is not threading.main_thread():
+            return lambda: None
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        count = 0
+
+        def received(number: int, frame: FrameType | None) -> None:
+            nonlocal count
+            count += 1
+            if count == 2:
+                loop.call_soon_threadsafe(self._hurry.set)
+                return
+            loop.call_soon_threadsafe(self._begin_end)
+            handler = before[signal.Signals(number)]
+            if callable(handler):
+                handler(number, frame)
+
+        for number in before:
+            signal.signal(number, received)
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        return restore
+
+    def _begin_end(self) -> None:
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._finish(), name="drain")
+
+    async def _end(self) -> None:
+        self._begin_end()
+        assert self._ending is not None
+        await self._ending
+
+    async def _finish(self) -> None:
+        await self._quiet(self._drain)
+        for task in self._tasks:
+            task.cancel()
+        if self._cluster is not None:
+            await self._cluster.stop()
+        await self._quiet(1.0)
+        for running in list(self._serve.running):
+            running.cancel()
+
+    async def _quiet(self, limit: float) -> None:
+        """Wait until no request runs, at most ``limit`` seconds, or until someone is in a hurry."""
+        running = {task for task in self._serve.running if task is not asyncio.current_task()}
+        if not running or self._hurry.is_set():
+            return
+        ended = asyncio.ensure_future(asyncio.wait(running, timeout=limit))
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({ended, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        hurry.cancel()

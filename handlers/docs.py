@@ -1,0 +1,86 @@
+"""The document and the page that shows it, without any request to another host."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Final
+
+from generated.sie import operations
+from generated.sie.interfaces import Context
+
+from .errors import Failure
+from .surface import Surface
+
+SCRIPT_PATH: Final = "/docs/redoc.standalone.js"
+_PACKAGE: Final = "drf-spectacular-sidecar"
+_BUNDLE: Final = "drf_spectacular_sidecar/static/drf_spectacular_sidecar/redoc/bundles/redoc.standalone.js"
+# Redoc writes its style sheets as it renders, and searches in a worker.
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
+    "connect-src 'self'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_PAGE: Final = b"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>API reference</title>
+</head>
+<body style="margin:0">
+<redoc spec-url="openapi.json"></redoc>
+<noscript>This page needs JavaScript. The document itself is at <a href="openapi.json">openapi.json</a>.</noscript>
+<script src="docs/redoc.standalone.js"></script>
+</body>
+</html>
+"""
+
+
+@cache
+def document() -> bytes:
+    """The effective document, byte for byte."""
+    return Path(operations.DOCUMENT).read_bytes()
+
+
+@cache
+def script() -> tuple[bytes, str]:
+    """Redoc's bundle from the installed package, and its entity tag. The package is located, not imported.
+
+    Raises:
+        Failure: 500, the package is not installed.
+    """
+    try:
+        path = Path(str(distribution(_PACKAGE).locate_file(_BUNDLE)))
+        content = path.read_bytes()
+    except (PackageNotFoundError, OSError):
+        raise Failure(500, "inference_error", f"The package {_PACKAGE} is not installed") from None
+    return content, f'"{sha256(content).hexdigest()[:32]}"'
+
+
+class DocsSurface(Surface):
+    """``/openapi.json``, ``/docs`` and the script of the page."""
+
+    async def openapi_json(self, context: Context) -> bytes:
+        """The document that this server honours."""
+        return document()
+
+    async def docs_ui(self, context: Context) -> bytes:
+        """A page that renders the document with Redoc."""
+        context.media_type = "text/html; charset=utf-8"
+        context.response_headers["content-security-policy"] = _POLICY
+        context.response_headers["x-content-type-options"] = "nosniff"
+        return _PAGE
+
+    async def docs_script(self, context: Context) -> bytes:
+        """Redoc itself; not in the document, as the page is."""
+        content, tag = script()
+        context.response_headers["cache-control"] = "public, max-age=86400"
+        context.response_headers["x-content-type-options"] = "nosniff"
+        context.response_headers["etag"] = tag
+        if context.header("if-none-match") == tag:
+            context.status = 304
+            return b""
+        context.media_type = "text/javascript; charset=utf-8"
+        return content
