@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live import Server
+from tests.live import KEY, Server
+
+ADMIN_KEY = "admin-only"
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with its models loaded. When it has stopped, no process of it may be left."""
-    running = Server(tmp_path_factory.mktemp("server") / "server.log")
+    """A server that asks for ``KEY``, with its models loaded. When it has stopped, no process of it may be left."""
+    settings = {"SIE_AUTH_MODE": "token", "SIE_AUTH_TOKENS": KEY, "SIE_ADMIN_TOKEN": ADMIN_KEY}
+    running = Server(tmp_path_factory.mktemp("server") / "server.log", settings)
     try:
         running.start()
         running.warm()

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 CHAT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+
+# The key of README's examples, so that they run as they stand against a server that asks for one
+KEY = "unused"
 
 START_S = 60.0
 LOAD_S = 300.0
@@ -34,15 +37,19 @@ class Server:
     Args:
         log: File that takes the output of all its processes.
         settings: Further environment variables.
+        command: What starts it, without host and port.
     """
 
-    def __init__(self, log: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, log: Path, settings: Mapping[str, str] | None = None, command: Sequence[str] | None = None
+    ) -> None:
         self.log = log
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = (settings or {}).get("SIE_AUTH_TOKENS")
         self._mark = uuid.uuid4().hex
         self._settings = dict(settings or {})
+        self._command = [*(command or (str(Path(sys.executable).parent / "litestar"), "run"))]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""A second server, guarded by a token, for tests that break things."""
+"""A second server, open to all, for tests that break things."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import pytest
 
 from tests.live import Server
 
-TOKEN = "correct-horse-battery"
-
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of its own that asks for ``TOKEN``; its models are not loaded. No process of it may be left."""
-    settings = {"SIE_AUTH_MODE": "token", "SIE_AUTH_TOKENS": TOKEN, "SIE_ADMIN_TOKEN": "admin-only"}
-    running = Server(tmp_path_factory.mktemp("guarded") / "server.log", settings)
+def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of its own, as a person gets it by default; nothing is loaded yet. No process of it may be left."""
+    running = Server(tmp_path_factory.mktemp("fragile") / "server.log")
     try:
         running.start()
         yield running

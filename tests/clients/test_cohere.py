@@ -8,7 +8,7 @@ import cohere
 import pytest
 from cohere.core.api_error import ApiError
 
-from tests.live import CHAT_MODEL, EMBEDDING_MODEL
+from tests.live import CHAT_MODEL, EMBEDDING_MODEL, KEY
 
 QUERY = "What is the capital of France?"
 DOCUMENTS = [
@@ -21,12 +21,12 @@ DOCUMENTS = [
 
 @pytest.fixture
 def v1(base_url: str) -> cohere.Client:
-    return cohere.Client(api_key="unused", base_url=base_url)
+    return cohere.Client(api_key=KEY, base_url=base_url)
 
 
 @pytest.fixture
 def v2(base_url: str) -> cohere.ClientV2:
-    return cohere.ClientV2(api_key="unused", base_url=base_url)
+    return cohere.ClientV2(api_key=KEY, base_url=base_url)
 
 
 def order(reply: Any) -> list[int]:
@@ -65,7 +65,7 @@ def test_v1_returns_documents_as_objects(v1: cohere.Client) -> None:
 
 
 async def test_async_client_gets_the_same_order(base_url: str, v2: cohere.ClientV2) -> None:
-    client = cohere.AsyncClientV2(api_key="unused", base_url=base_url)
+    client = cohere.AsyncClientV2(api_key=KEY, base_url=base_url)
     reply = await client.rerank(model=EMBEDDING_MODEL, query=QUERY, documents=DOCUMENTS)
     assert order(reply) == order(v2.rerank(model=EMBEDDING_MODEL, query=QUERY, documents=DOCUMENTS))
 
@@ -83,7 +83,7 @@ def test_no_documents_is_a_typed_bad_request(v2: cohere.ClientV2) -> None:
 
 
 def test_base_url_with_v1_gets_a_hint(base_url: str) -> None:
-    client = cohere.ClientV2(api_key="unused", base_url=f"{base_url}/v1")
+    client = cohere.ClientV2(api_key=KEY, base_url=f"{base_url}/v1")
     with pytest.raises(ApiError) as caught:
         client.rerank(model=EMBEDDING_MODEL, query=QUERY, documents=DOCUMENTS)
     assert caught.value.status_code == 404

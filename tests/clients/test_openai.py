@@ -9,20 +9,20 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from tests.live import CHAT_MODEL, EMBEDDING_MODEL
+from tests.live import CHAT_MODEL, EMBEDDING_MODEL, KEY
 
 CAPITAL: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture
 def client(base_url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0) as client:
+    with openai.OpenAI(base_url=f"{base_url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
 async def async_client(base_url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0) as client:
+    async with openai.AsyncOpenAI(base_url=f"{base_url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 
 

@@ -14,6 +14,7 @@ from tests.live import ROOT
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = EXAMPLE.findall((ROOT / "README.md").read_text())
 SERVED = "http://127.0.0.1:8000"
+INTERNAL = {"SIE_WORKER_PARENT"}  # set by the gateway for its own child
 
 
 def run(example: str, base_url: str, folder: Path) -> str:
@@ -52,3 +53,12 @@ def test_rerank_example_ranks_paris_first(base_url: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("command", ["nox -s serve", "nox -s tests"])
 def test_readme_names_the_two_commands(command: str) -> None:
     assert command in (ROOT / "README.md").read_text()
+
+
+def test_configuration_table_lists_every_variable_that_code_reads() -> None:
+    name = re.compile(r'"(SIE_[A-Z0-9_]*[A-Z0-9])"')
+    sources = [ROOT / "app.py", *(ROOT / "handlers").rglob("*.py"), *(ROOT / "engines").rglob("*.py")]
+    read = {variable for source in sources for variable in name.findall(source.read_text())}
+    listed = set(re.findall(r"`(SIE_[A-Z0-9_]+)(?:=[a-z]+)?`", (ROOT / "README.md").read_text()))
+    assert read - listed - INTERNAL == set()
+    assert listed - read == set()
