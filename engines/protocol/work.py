@@ -46,6 +46,7 @@ class Sampling(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ``max_tokens`` is what the caller asked for; with ``max_tokens_is_default`` the worker clamps it to what the
     context leaves, otherwise a value that does not fit is refused (``context_exceeded``).
     ``logprobs`` is the number of alternatives per token (0: the chosen token only, ``None``: off).
+    ``stop_tokens`` are texts of single tokens that end the generation; one that the vocabulary lacks is a stop string.
     """
 
     max_tokens: int
@@ -60,6 +61,7 @@ class Sampling(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    stop_tokens: tuple[str, ...] = ()
     logit_bias: dict[int, float] | None = None
     logprobs: int | None = None
     n: int = 1
