@@ -27,6 +27,10 @@ class Source(msgspec.Struct, frozen=True):
     package: str
     output: Path
 
+    @property
+    def all_overlays(self) -> tuple[Path, ...]:
+        return (*self.overlays, *self.generator_overlays)
+
 
 def load(pyproject: Path) -> list[Source]:
     """Read the table; msgspec.ValidationError for a malformed one."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
@@ -16,6 +16,15 @@ Tree: TypeAlias = dict[str, Any]
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 SCHEMAS = "#/components/schemas/"
+
+
+class Site(NamedTuple):
+    """An operation in its place."""
+
+    path: str
+    method: str  # lower case
+    node: Tree
+    at: str  # JSON pointer
 
 
 class Document:
@@ -33,12 +42,20 @@ class Document:
         schemas: dict[str, Tree] = self.tree.get("components", {}).get("schemas", {})
         return schemas
 
-    def operations(self) -> Iterator[tuple[str, str, Tree, str]]:
-        """Yield (path, method, operation, pointer) in the document's order."""
+    def operations(self) -> Iterator[Site]:
+        """Operations in the document's order of paths, and of methods within one."""
         for path, item in self.tree.get("paths", {}).items():
-            for method in METHODS:
-                if method in item:
-                    yield path, method, item[method], pointer("", "paths", path, method)
+            for method in item:
+                if method in METHODS:
+                    yield Site(path, method, item[method], pointer("", "paths", path, method))
+
+    def parameters(self, site: Site) -> Iterator[tuple[Tree, str]]:
+        """Parameters of an operation and their pointers, those of its path first."""
+        base = pointer("", "paths", site.path)
+        shared = self.tree["paths"][site.path].get("parameters", [])
+        for at, parameters in ((base, shared), (site.at, site.node.get("parameters", []))):
+            for index, parameter in enumerate(parameters):
+                yield self.resolve(parameter), pointer(at, "parameters", index)
 
     def lookup(self, reference: str) -> Any:
         """Return what a local reference (`#/a/b`) points at; KeyError if there is nothing."""
@@ -46,8 +63,8 @@ class Document:
             raise KeyError(reference)
         node: Any = self.tree
         for token in reference[2:].split("/"):
-            token = token.replace("~1", "/").replace("~0", "~")
-            node = node[int(token)] if isinstance(node, list) else node[token]
+            key = token.replace("~1", "/").replace("~0", "~")
+            node = node[int(key)] if isinstance(node, list) else node[key]
         return node
 
     def resolve(self, node: Any) -> Any:
@@ -68,15 +85,15 @@ def read(path: Path) -> Any:
     return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
 
 
-def overlaid(tree: Tree, overlays: list[Path]) -> Tree:
-    """Apply overlay files in order.
+def overlaid(tree: Tree, overlays: list[Path], on_stale: Callable[[str], None] | None = None) -> Tree:
+    """Apply overlay files in order; stale actions go to ``on_stale`` where it is given.
 
     Raises:
         DocumentError: an overlay does not fit; the fault's message names its file.
     """
     for path in overlays:
         try:
-            tree = overlay.apply(tree, read(path))
+            tree = overlay.apply(tree, read(path), on_stale)
         except overlay.OverlayError as error:
             raise DocumentError([Fault("", f"{path.name}: {error}")]) from error
     return tree

@@ -14,7 +14,7 @@ from codegen.document import SCHEMAS, Document, Tree
 from codegen.names import class_name
 from codegen.patterns import python_pattern
 
-_KEPT = frozenset("description enum const required minLength maxLength minItems maxItems".split())
+_KEPT = frozenset(["description", "enum", "const", "required", "minLength", "maxLength", "minItems", "maxItems"])
 _RANGES = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
@@ -205,6 +205,6 @@ def _string(schema: Tree, lowered: Tree) -> Tree:
 def scalar(schema: Tree, kind: str) -> Tree:
     """Constraints of a schema that admits one scalar type, as a struct enforces them."""
     if kind == "string":
-        kept = {key: schema[key] for key in ("minLength", "maxLength") if key in schema}
+        kept: Tree = {key: schema[key] for key in ("minLength", "maxLength") if key in schema}
         return {**kept, **_string(schema, kept)}
     return _ranges(schema, frozenset([kind]))

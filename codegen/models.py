@@ -15,12 +15,28 @@ from pathlib import Path
 from codegen.document import Tree
 from codegen.lowering import Lowering
 
-_OPTIONS = (
-    "--input-file-type openapi --output-model-type msgspec.Struct --preset standard-py311-20261027 "
-    "--no-collapse-root-models --enum-field-as-literal all --use-tag-as-union-variant-name "
-    "--use-msgspec-tagged-unions --use-msgspec-nullable-enum-alias --use-typed-nullable-map-values --keyword-only "
-    "--use-schema-description --use-field-description --strict-refs --disable-warnings --formatters builtin"
-).split()
+_OPTIONS = [
+    "--input-file-type",
+    "openapi",
+    "--output-model-type",
+    "msgspec.Struct",
+    "--preset",
+    "standard-py311-20261027",
+    "--no-collapse-root-models",
+    "--enum-field-as-literal",
+    "all",
+    "--use-tag-as-union-variant-name",
+    "--use-msgspec-tagged-unions",
+    "--use-msgspec-nullable-enum-alias",
+    "--use-typed-nullable-map-values",
+    "--keyword-only",
+    "--use-schema-description",
+    "--use-field-description",
+    "--strict-refs",
+    "--disable-warnings",
+    "--formatters",
+    "builtin",
+]
 _WIDTH = 116  # of a docstring inside a class, under the line length of 120
 
 
@@ -106,7 +122,9 @@ def _members(node: ast.expr) -> list[ast.expr]:
 
 
 def _is_empty_meta(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Meta" and not node.keywords
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Meta" and not node.keywords
+    )
 
 
 class _Writer:
@@ -162,9 +180,7 @@ def docstring(text: str, width: int = _WIDTH) -> str:
     lines: list[str] = []
     for line in inspect.cleandoc(text).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
-        wrapped = textwrap.wrap(
-            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
+        wrapped = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         lines += wrapped or [""]
     body = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
     if len(lines) == 1 and len(body) + 6 <= width and not body.endswith('"'):

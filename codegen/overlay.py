@@ -6,6 +6,7 @@ Stricter than the specification in one point: an action that selects nothing is 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jsonpath
@@ -19,13 +20,13 @@ class OverlayError(ValueError):
     """An overlay that does not fit its document; the message names the action."""
 
 
-def apply(document: Any, overlay: dict[str, Any], *, allow_stale: bool = False) -> Any:
+def apply(document: Any, overlay: dict[str, Any], on_stale: Callable[[str], None] | None = None) -> Any:
     """Return a changed copy of ``document``.
 
     Args:
         document: parsed OpenAPI document; left as it is.
         overlay: parsed overlay document.
-        allow_stale: let actions pass that select nothing, as the specification does.
+        on_stale: called with the name of each action that selects nothing, which is then no error.
 
     Raises:
         OverlayError: unsupported version, unknown or missing member, bad JSONPath, stale target, impossible merge.
@@ -37,11 +38,11 @@ def apply(document: Any, overlay: dict[str, Any], *, allow_stale: bool = False) 
         raise OverlayError("an overlay has at least one action")
     document = copy.deepcopy(document)
     for index, action in enumerate(overlay["actions"]):
-        document = _act(document, action, f"actions[{index}]", allow_stale)
+        document = _act(document, action, f"actions[{index}]", on_stale)
     return document
 
 
-def _act(document: Any, action: dict[str, Any], where: str, allow_stale: bool) -> Any:
+def _act(document: Any, action: dict[str, Any], where: str, on_stale: Callable[[str], None] | None) -> Any:
     unknown = [key for key in action if key not in ("target", "description", "update", "remove") and key[:2] != "x-"]
     if unknown:
         raise OverlayError(f"{where}: unknown member {unknown[0]!r}")
@@ -49,8 +50,10 @@ def _act(document: Any, action: dict[str, Any], where: str, allow_stale: bool) -
         raise OverlayError(f"{where}: target is missing")
     where = f"{where} {action['target']}"
     nodes = _select(document, action["target"], where)
-    if not nodes and not allow_stale:
-        raise OverlayError(f"{where}: selects nothing")
+    if not nodes:
+        if on_stale is None:
+            raise OverlayError(f"{where}: selects nothing")
+        on_stale(where)
     if action.get("remove") is True:
         return _remove(document, [location for location, _ in nodes], where)
     if "update" in action:
@@ -107,7 +110,9 @@ def _merge(target: Any, update: Any, where: str) -> Any:
 
 
 def _kind(value: Any) -> str:
-    return {dict: "an object", list: "an array"}.get(type(value), "a primitive")
+    if isinstance(value, dict):
+        return "an object"
+    return "an array" if isinstance(value, list) else "a primitive"
 
 
 def _parent(document: Any, location: Location) -> Any:

@@ -64,7 +64,9 @@ def routes(service: Service) -> dict[str, tuple[Route, ...]]:
     below = {operation.id for members in tails.values() for _, operation in members}
     return {
         tag.name: tuple(
-            Route(operation=o, path=litestar_path(o), tails=tuple(sorted(tails.get(o.id, ()), key=lambda t: -len(t[0]))))
+            Route(
+                operation=o, path=litestar_path(o), tails=tuple(sorted(tails.get(o.id, ()), key=lambda t: -len(t[0])))
+            )
             for o in tag.operations
             if o.id not in below
         )
@@ -103,7 +105,7 @@ def _environment() -> jinja2.Environment:
         autoescape=False,
     )
     environment.filters |= {
-        "py": lambda value: repr(value),
+        "py": repr,
         "camel": class_name,
         "argument": argument,
         "paragraphs": _paragraphs,

@@ -13,24 +13,77 @@ from codegen.document import Document, Tree, pointer
 from codegen.patterns import python_pattern
 
 ANNOTATIONS = frozenset(
-    "title description default deprecated example examples readOnly writeOnly externalDocs xml $comment "
-    "contentEncoding contentMediaType discriminator".split()
+    [
+        "title",
+        "description",
+        "default",
+        "deprecated",
+        "example",
+        "examples",
+        "readOnly",
+        "writeOnly",
+        "externalDocs",
+        "xml",
+        "$comment",
+        "contentEncoding",
+        "contentMediaType",
+        "discriminator",
+    ]
 )
 CONSTRAINTS = frozenset(
-    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern minItems maxItems "
-    "uniqueItems minProperties maxProperties".split()
+    [
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "minProperties",
+        "maxProperties",
+    ]
 )
 # Keywords that no struct holds, whatever stands beside them.
-BEYOND_STRUCTS = (
-    "not if then else dependentRequired dependentSchemas contains minContains maxContains prefixItems uniqueItems "
-    "unevaluatedItems unevaluatedProperties patternProperties".split()
-)
+BEYOND_STRUCTS = [
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+    "contains",
+    "minContains",
+    "maxContains",
+    "prefixItems",
+    "uniqueItems",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "patternProperties",
+]
 KEYWORDS = (
     ANNOTATIONS
     | CONSTRAINTS
     | frozenset(BEYOND_STRUCTS)
     | frozenset(
-        "$ref type enum const format items properties required additionalProperties propertyNames allOf anyOf oneOf".split()
+        [
+            "$ref",
+            "type",
+            "enum",
+            "const",
+            "format",
+            "items",
+            "properties",
+            "required",
+            "additionalProperties",
+            "propertyNames",
+            "allOf",
+            "anyOf",
+            "oneOf",
+        ]
     )
 )
 INTEGER_FORMATS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
@@ -74,6 +127,17 @@ def type_of(value: Any) -> str:
     return names[type(value)]
 
 
+def without_null(document: Document, schema: Any) -> Tree:
+    """The other branch, of a union with null; anything else as it is, references followed."""
+    schema = document.resolve(schema)
+    for keyword in ("anyOf", "oneOf"):
+        rest = [branch for branch in schema.get(keyword, ()) if branch != {"type": "null"}]
+        if len(rest) == 1:
+            return without_null(document, rest[0])
+    found: Tree = schema
+    return found
+
+
 def is_struct(schema: Tree) -> bool:
     """Whether a schema, seen without its references, becomes a class: an object with named members."""
     return bool(schema.get("properties")) and not isinstance(schema.get("additionalProperties"), dict)
@@ -84,10 +148,10 @@ def merged(document: Document, schema: Tree) -> Tree | None:
     result: Tree = {key: value for key, value in schema.items() if key != "allOf"}
     result["properties"] = dict(schema.get("properties", {}))
     required = list(schema.get("required", ()))
-    for branch in schema["allOf"]:
-        branch = document.resolve(branch)
+    for part in schema["allOf"]:
+        branch = document.resolve(part)
         if "allOf" in branch:
-            branch = merged(document, branch) or {}
+            branch = merged(document, branch) or {"allOf": []}
         if set(branch) - ANNOTATIONS - {"type", "properties", "required"} or "object" not in types(document, branch):
             return None
         result["properties"] = {**result["properties"], **branch.get("properties", {})}
@@ -109,8 +173,8 @@ def discriminator(document: Document, branches: list[Any]) -> dict[str, str] | N
         if not isinstance(branch, dict) or "$ref" not in branch or not is_struct(schema):
             return None
         single: dict[str, str] = {}
-        for name, member in schema["properties"].items():
-            member = document.resolve(member)
+        for name in schema["properties"]:
+            member = document.resolve(schema["properties"][name])
             values = member.get("enum", [member["const"]] if "const" in member else [])
             if name in schema.get("required", ()) and len(values) == 1 and isinstance(values[0], str):
                 single[name] = values[0]
@@ -140,7 +204,9 @@ def beyond_structs(document: Document, schema: Any, base: str) -> Iterator[tuple
                 yield from visit(document.lookup(node["$ref"]), node["$ref"][1:])
             return
         if "allOf" in node and (whole := merged(document, node)) is not None:
-            names = [name for part in (node, *map(document.resolve, node["allOf"])) for name in part.get("properties", ())]
+            names = [
+                name for part in (node, *map(document.resolve, node["allOf"])) for name in part.get("properties", ())
+            ]
             if len(names) != len(set(names)):
                 yield pointer(at, "allOf"), "allOf"
             yield from visit(whole, at)
@@ -170,7 +236,7 @@ def _own_excess(document: Document, node: Tree) -> Iterator[str]:
     for keyword in ("anyOf", "oneOf"):
         if keyword in node and not _exact_union(document, node, keyword):
             yield keyword
-    if "enum" in node and not literal(node["enum"]) or "const" in node and not literal([node["const"]]):
+    if ("enum" in node and not literal(node["enum"])) or ("const" in node and not literal([node["const"]])):
         yield "enum" if "enum" in node else "const"
     if CONSTRAINTS & set(node) and ("enum" in node or "const" in node or len(own - {"null", "integer"}) > 1):
         yield min(CONSTRAINTS & set(node))

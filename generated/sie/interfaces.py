@@ -423,17 +423,6 @@ class PoolsHandlers(Protocol):
         """
         ...
 
-    async def get_pool(self, context: Context, name: str) -> models.Pool | bytes:
-        """GET /v1/pools/{name}
-
-        Answers:
-            200 Pool detail
-            401 Missing or invalid bearer token (inference token)
-            404 Pool not found
-            500 Gateway auth enabled but no tokens configured
-        """
-        ...
-
     async def delete_pool(self, context: Context, name: str) -> models.MessageResponse | bytes:
         """DELETE /v1/pools/{name}
 
@@ -441,6 +430,17 @@ class PoolsHandlers(Protocol):
             200 Pool deleted
             401 Missing or invalid bearer token (inference token)
             403 Pool cannot be deleted
+            404 Pool not found
+            500 Gateway auth enabled but no tokens configured
+        """
+        ...
+
+    async def get_pool(self, context: Context, name: str) -> models.Pool | bytes:
+        """GET /v1/pools/{name}
+
+        Answers:
+            200 Pool detail
+            401 Missing or invalid bearer token (inference token)
             404 Pool not found
             500 Gateway auth enabled but no tokens configured
         """

@@ -458,7 +458,7 @@ class NativeGenerateImage(Struct, kw_only=True, forbid_unknown_fields=True):
 
 OpenAIEmbeddingEncodingFormat: TypeAlias = Literal["float", "base64"]
 
-OpenAIEmbeddingInput: TypeAlias = str | Annotated[list[str], Meta(max_length=256, min_length=1)]
+OpenAIEmbeddingInput: TypeAlias = str | Annotated[list[Any], Meta(max_length=256, min_length=1)]
 
 
 class OpenAIEmbeddingRequest(Struct, kw_only=True):
@@ -1330,15 +1330,12 @@ class OpenAITranscriptionRequest(Struct, kw_only=True, forbid_unknown_fields=Tru
         | UnsetType
     ) = UNSET
     prompt: str | UnsetType = UNSET
-    response_format: OpenAITranscriptionResponseFormat | UnsetType = UNSET
+    response_format: str | UnsetType = UNSET
     stream: bool | UnsetType = UNSET
     temperature: Annotated[float, Meta(ge=0.0, le=1.0)] | UnsetType = UNSET
     timestamp_granularities__: (
         Annotated[list[OpenAITranscriptionTimestampGranularity], Meta(max_length=2)] | UnsetType
     ) = field(name="timestamp_granularities[]", default=UNSET)
-    timestamp_granularities: (
-        Annotated[list[OpenAITranscriptionTimestampGranularity], Meta(max_length=2)] | UnsetType
-    ) = UNSET
 
 
 class OpenAITranscriptionResponse(Struct, kw_only=True):

@@ -11,7 +11,7 @@ from generated.sie import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "b5ff629effd06283faae130804815f574b2ae68c9428ae192d01e3f8bf285dd0"
+DOCUMENT_SHA256 = "cdc2442d0359897a2772c70956826930cd2565e8a8aafbcc32bb7c9fd95b8378"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -1338,36 +1338,6 @@ CREATE_POOL = Operation(
     success=201,
     admin=True,
 )
-GET_POOL = Operation(
-    id="get_pool",
-    method="GET",
-    path="/v1/pools/{name}",
-    tag="pools",
-    parameters=(Parameter(name="name", location="path", required=True),),
-    responses={
-        200: Response(
-            content={
-                "application/json": (models.Pool,),
-            },
-        ),
-        401: Response(
-            content={
-                "application/json": (models.StandardApiError,),
-            },
-        ),
-        404: Response(
-            content={
-                "application/json": (models.StandardApiError,),
-            },
-        ),
-        500: Response(
-            content={
-                "application/json": (models.StandardApiError,),
-            },
-        ),
-    },
-    success=200,
-)
 DELETE_POOL = Operation(
     id="delete_pool",
     method="DELETE",
@@ -1403,6 +1373,36 @@ DELETE_POOL = Operation(
     },
     success=200,
     admin=True,
+)
+GET_POOL = Operation(
+    id="get_pool",
+    method="GET",
+    path="/v1/pools/{name}",
+    tag="pools",
+    parameters=(Parameter(name="name", location="path", required=True),),
+    responses={
+        200: Response(
+            content={
+                "application/json": (models.Pool,),
+            },
+        ),
+        401: Response(
+            content={
+                "application/json": (models.StandardApiError,),
+            },
+        ),
+        404: Response(
+            content={
+                "application/json": (models.StandardApiError,),
+            },
+        ),
+        500: Response(
+            content={
+                "application/json": (models.StandardApiError,),
+            },
+        ),
+    },
+    success=200,
 )
 RENEW_POOL = Operation(
     id="renew_pool",
@@ -1940,8 +1940,8 @@ ALL: tuple[Operation, ...] = (
     PROXY_MODERATIONS,
     LIST_POOLS,
     CREATE_POOL,
-    GET_POOL,
     DELETE_POOL,
+    GET_POOL,
     RENEW_POOL,
     PROXY_RERANK,
     PROXY_RESPONSES,

@@ -187,13 +187,13 @@ def _pools(handlers: PoolsHandlers, serve: Serve) -> list[BaseRouteHandler]:
     async def create_pool(request: AnyRequest) -> ASGIApp:
         return await serve(operations.CREATE_POOL, request, getattr(handlers, "create_pool", None))
 
-    @get("/v1/pools/{name:str}", name="get_pool", status_code=200)
-    async def get_pool(request: AnyRequest, name: FromPath[str]) -> ASGIApp:
-        return await serve(operations.GET_POOL, request, getattr(handlers, "get_pool", None), name)
-
     @delete("/v1/pools/{name:str}", name="delete_pool", status_code=200)
     async def delete_pool(request: AnyRequest, name: FromPath[str]) -> ASGIApp:
         return await serve(operations.DELETE_POOL, request, getattr(handlers, "delete_pool", None), name)
+
+    @get("/v1/pools/{name:str}", name="get_pool", status_code=200)
+    async def get_pool(request: AnyRequest, name: FromPath[str]) -> ASGIApp:
+        return await serve(operations.GET_POOL, request, getattr(handlers, "get_pool", None), name)
 
     @post("/v1/pools/{name:str}/renew", name="renew_pool", status_code=200)
     async def renew_pool(request: AnyRequest, name: FromPath[str]) -> ASGIApp:
@@ -202,8 +202,8 @@ def _pools(handlers: PoolsHandlers, serve: Serve) -> list[BaseRouteHandler]:
     return [
         list_pools,
         create_pool,
-        get_pool,
         delete_pool,
+        get_pool,
         renew_pool,
     ]
 
@@ -304,7 +304,7 @@ def _options(serve: Serve) -> list[BaseRouteHandler]:
         options("/v1/models", "GET, OPTIONS"),
         options("/v1/models/{model:path}", "GET, OPTIONS"),
         options("/v1/pools", "GET, POST, OPTIONS"),
-        options("/v1/pools/{name:str}", "GET, DELETE, OPTIONS"),
+        options("/v1/pools/{name:str}", "DELETE, GET, OPTIONS"),
         options("/v1/pools/{name:str}/renew", "POST, OPTIONS"),
         options("/v1/configs/bundles", "GET, OPTIONS"),
         options("/v1/configs/bundles/{id:str}", "GET, OPTIONS"),
