@@ -12,7 +12,9 @@ from ..errors import AllItemsFailed, Failure, from_failed
 # One such item fails the whole request, even beside good ones: the fault is of the request's size or of the transport.
 _WHOLE_REQUEST: Final = ("PAYLOAD_TOO_LARGE", "transport_failure")
 # When all items fail for one of these reasons, the request fails with it. Any other set of reasons is a 500.
-_UNANIMOUS: Final = frozenset({"INVALID_INPUT", "RESOURCE_EXHAUSTED", "MODEL_LOADING", "LORA_LOADING", "MODEL_LOAD_FAILED"})
+_UNANIMOUS: Final = frozenset(
+    {"INVALID_INPUT", "RESOURCE_EXHAUSTED", "MODEL_LOADING", "LORA_LOADING", "MODEL_LOAD_FAILED"}
+)
 
 
 def batch_failure(errors: Mapping[int, ItemError], count: int) -> Failure | None:

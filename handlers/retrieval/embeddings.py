@@ -19,7 +19,7 @@ from ..errors import Failure, InvalidField
 from ..surface import Surface
 from . import vectors
 from .batch import batch_failure
-from .calls import Target, resolve, run
+from .calls import resolve, run
 from .items import given
 
 MAX_INPUTS: Final = 256

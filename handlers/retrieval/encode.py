@@ -36,7 +36,9 @@ class EncodeSurface(Surface):
         """
         params = given(body.params) or models.EncodeParams()
         tuning = options(params.options, "params.options")
-        target = resolve(self.services, context, model, "encode", profile=take_text(tuning, "profile", "params.options"))
+        target = resolve(
+            self.services, context, model, "encode", profile=take_text(tuning, "profile", "params.options")
+        )
         promoted = take_text(tuning, "instruction", "params.options")
         instruction = given(params.instruction)
         _check_lora(tuning.get("lora"), target.profile)
@@ -71,7 +73,9 @@ def _output_types(asked: Sequence[OutputType] | None, target: Target) -> tuple[O
     Raises:
         InvalidInput: the model does not offer one of them.
     """
-    types: tuple[OutputType, ...] = tuple(dict.fromkeys(asked or target.profile.runtime.get("output_types") or ("dense",)))
+    types: tuple[OutputType, ...] = tuple(
+        dict.fromkeys(asked or target.profile.runtime.get("output_types") or ("dense",))
+    )
     offered = target.model.dims
     for name in types:
         if name not in offered:
@@ -98,7 +102,10 @@ def _output_dtype(param: OutputDtype | None, option: object, profile: Profile) -
 def _check_lora(name: object, profile: Profile) -> None:
     if name is not None and name not in profile.lora_paths:
         raise Failure(
-            400, "unknown_lora_adapter", f"Profile '{profile.name}' has no LoRA adapter {name!r}", param="params.options.lora"
+            400,
+            "unknown_lora_adapter",
+            f"Profile '{profile.name}' has no LoRA adapter {name!r}",
+            param="params.options.lora",
         )
 
 
@@ -117,7 +124,9 @@ async def _results(work: EncodeWork, output: EncodeOutput, *, json: bool) -> lis
         for result, vector in zip(results, _chosen(output.sparse, good, len(work.items), "sparse"), strict=True):
             result["sparse"] = await _sparse(vector, json=json)
     if "multivector" in work.output_types:
-        for result, tensor in zip(results, _chosen(output.multivector, good, len(work.items), "multivector"), strict=True):
+        for result, tensor in zip(
+            results, _chosen(output.multivector, good, len(work.items), "multivector"), strict=True
+        ):
             result["multivector"] = await _multivector(tensor, output, json=json)
     return results
 

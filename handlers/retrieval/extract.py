@@ -49,7 +49,10 @@ class ExtractSurface(Surface):
         output = completed.output
         if not isinstance(output, ExtractOutput) or len(output.items) != len(work.items):
             raise Failure(
-                500, "transport_failure", "Malformed extract result: not one result per item", native="INTERNAL_SERVER_ERROR"
+                500,
+                "transport_failure",
+                "Malformed extract result: not one result per item",
+                native="INTERNAL_SERVER_ERROR",
             )
         results = [
             _result(found, replies.item_id(item, index))
@@ -62,7 +65,9 @@ def _labels(labels: list[str] | None) -> list[str] | None:
     if labels is None:
         return None
     if len(labels) > MAX_LABELS:
-        raise InvalidField("params.labels", f"params.labels has {len(labels)} elements; at most {MAX_LABELS} are allowed")
+        raise InvalidField(
+            "params.labels", f"params.labels has {len(labels)} elements; at most {MAX_LABELS} are allowed"
+        )
     for index, label in enumerate(labels):
         if not label.strip():
             raise InvalidField(f"params.labels[{index}]", f"params.labels[{index}] is blank")

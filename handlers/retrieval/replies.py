@@ -34,7 +34,9 @@ def encode(context: Context, reply: Mapping[str, object]) -> bytes:
     try:
         return numpy_msgpack.encode(reply) if wants_msgpack(context) else _json.encode(reply)
     except (ValueError, TypeError, OverflowError) as error:
-        raise Failure(500, "transport_failure", f"The result has no form on the wire: {error}", native="SERIALIZATION_ERROR") from None
+        raise Failure(
+            500, "transport_failure", f"The result has no form on the wire: {error}", native="SERIALIZATION_ERROR"
+        ) from None
 
 
 def item_id(item: Item, index: int) -> str:

@@ -5,7 +5,8 @@ The form reader has already bounded the upload and refused unknown fields and fi
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
 
@@ -31,6 +32,12 @@ _MEDIA: Final[dict[Format, str]] = {
     "vtt": "text/vtt; charset=utf-8",
 }
 _json: Final = msgspec.json.Encoder().encode
+
+
+class Uploads(Protocol):
+    """What the context of a form has beside a plain one: the filename of each file, by field."""
+
+    filenames: Mapping[str, str]
 
 
 class TranscriptionSurface(Surface):
@@ -81,7 +88,7 @@ def _filename(context: Context) -> str:
     Raises:
         InvalidField: another extension, or none.
     """
-    name = context.filenames.get("file", "")
+    name = cast(Uploads, context).filenames.get("file", "")
     if name.rpartition(".")[2].lower() not in EXTENSIONS or "." not in name:
         raise InvalidField("file", f"'file' must have a filename with one of the extensions: {', '.join(EXTENSIONS)}")
     return name
@@ -99,14 +106,16 @@ def _format(name: str | None) -> Format:
 
 
 def _granularities(body: models.OpenAITranscriptionRequest, form: Format) -> frozenset[str]:
-    """The granularities asked for; clients write the field's name with and without brackets.
+    """The granularities asked for, without repetition.
 
     Raises:
         InvalidField: granularities with a format that cannot tell them.
     """
     asked = frozenset(given(body.timestamp_granularities__) or ())
     if asked and form != "verbose_json":
-        raise InvalidField("timestamp_granularities[]", "'timestamp_granularities[]' needs response_format=verbose_json")
+        raise InvalidField(
+            "timestamp_granularities[]", "'timestamp_granularities[]' needs response_format=verbose_json"
+        )
     return asked
 
 
@@ -119,9 +128,7 @@ def _language(language: str | None) -> str | None:
 def _checked(completed: Completed) -> TranscribeOutput:
     output = completed.output
     if not isinstance(output, TranscribeOutput) or output.duration_ms <= 0:
-        raise Failure(
-            500, "transport_failure", "Malformed transcription result", native="INTERNAL_SERVER_ERROR"
-        )
+        raise Failure(500, "transport_failure", "Malformed transcription result", native="INTERNAL_SERVER_ERROR")
     return output
 
 

@@ -39,7 +39,7 @@ def finite(values: NDArray[T]) -> NDArray[T]:
     Raises:
         ValueError: a number is not finite.
     """
-    if values.dtype.kind == "f" and not np.isfinite(values).all():  # type: ignore[call-overload]
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ValueError("a vector has a number that is not finite")
     return values
 

@@ -206,9 +206,21 @@ def items(path: str, most: int) -> list[Row]:
         Row(path, "an item's unknown key", {"items.0.other": 1}),
         Row(path, "images null", {"items.0.images": None}),
         Row(path, "an image without data", {"items.0.images": [{}]}, *bad, "items[0].images[0].data"),
-        Row(path, "an image's format a number", {"items.0.images": [{"data": "AA==", "format": 1}]}, *bad, "items[0].images[0].format"),
+        Row(
+            path,
+            "an image's format a number",
+            {"items.0.images": [{"data": "AA==", "format": 1}]},
+            *bad,
+            "items[0].images[0].format",
+        ),
         Row(path, "an image in bad base64", {"items.0.images": [{"data": "!"}]}, *bad, "items[0].images[0].data"),
-        Row(path, "an image with a byte of 256", {"items.0.images": [{"data": [256]}]}, *bad, "items[0].images[0].data"),
+        Row(
+            path,
+            "an image with a byte of 256",
+            {"items.0.images": [{"data": [256]}]},
+            *bad,
+            "items[0].images[0].data[0]",
+        ),
         Row(path, "an image's data null", {"items.0.images": [{"data": None}]}, *bad, "items[0].images[0].data"),
         Row(path, "document null", {"items.0.document": None}),
         Row(path, "a document without data", {"items.0.document": {}}, *bad, "items[0].document.data"),
@@ -217,11 +229,30 @@ def items(path: str, most: int) -> list[Row]:
         Row(path, "a body that is an array", body=[], status=400, code="INVALID_REQUEST"),
         Row(path, "a body that is a string", body="x", status=400, code="INVALID_REQUEST"),
         Row(f"{model}/org/none", "model unknown", body=BASE[path], status=404, code="MODEL_NOT_FOUND"),
-        Row(f"{model}/org/chat", "model without the task", body=BASE[path], status=400, code="INVALID_INPUT", param="model"),
+        Row(
+            f"{model}/org/chat",
+            "model without the task",
+            body=BASE[path],
+            status=400,
+            code="INVALID_INPUT",
+            param="model",
+        ),
         Row(f"{model}/none:/{path.partition('/org/')[2]}", "model unknown under a bundle", body=BASE[path], status=404),
         Row(path.replace("/org/", "/other:/org/"), "model with a bundle", body=BASE[path]),
-        Row(path.replace("/org/", "/poor:/org/"), "model with a bundle that conflicts", body=BASE[path], status=409, code="BUNDLE_ROUTING_CONFLICT"),
-        Row(path.replace("/org/", "/none:/org/"), "model with an unknown bundle", body=BASE[path], status=404, code="BUNDLE_NOT_FOUND"),
+        Row(
+            path.replace("/org/", "/poor:/org/"),
+            "model with a bundle that conflicts",
+            body=BASE[path],
+            status=409,
+            code="BUNDLE_ROUTING_CONFLICT",
+        ),
+        Row(
+            path.replace("/org/", "/none:/org/"),
+            "model with an unknown bundle",
+            body=BASE[path],
+            status=404,
+            code="BUNDLE_NOT_FOUND",
+        ),
         Row(path.replace("/org/", "/org%2F"), "model with an encoded slash", body=BASE[path]),
         Row(path.replace("/org/", "/org__"), "model with underscores", body=BASE[path]),
         Row(f"{path}:small", "model with a profile", body=BASE[path]),
@@ -250,7 +281,13 @@ def params(path: str) -> list[Row]:
         Row(path, "options.profile a number", {"params.options.profile": 1}, *refused, "params.options.profile"),
         Row(path, "options.profile unknown", {"params.options.profile": "none"}, *refused),
         Row(path, "options.instruction", {"params.options.instruction": "be good"}),
-        Row(path, "options.instruction a number", {"params.options.instruction": 1}, *refused, "params.options.instruction"),
+        Row(
+            path,
+            "options.instruction a number",
+            {"params.options.instruction": 1},
+            *refused,
+            "params.options.instruction",
+        ),
     ]
 
 
@@ -264,12 +301,35 @@ def encode() -> list[Row]:
         Row(path, "an output type twice", {"params.output_types": ["dense", "dense"]}),
         Row(path, "an unknown output type", {"params.output_types": ["lexical"]}, *bad, "params.output_types[0]"),
         Row(path, "output_types a string", {"params.output_types": "dense"}, *bad, "params.output_types"),
-        Row("/v1/encode/org/embed", "an output type that the model lacks", body={"items": [{"text": "a"}], "params": {"output_types": ["sparse"]}}, status=400, code="INVALID_INPUT", param="params.output_types"),
-        Row("/v1/encode/org/sparse", "the default output type, which the model lacks", body={"items": [{"text": "a"}]}, status=400, code="INVALID_INPUT", param="params.output_types"),
-        *(Row(path, f"output_dtype {dtype}", {"params.output_dtype": dtype}) for dtype in ("float32", "float16", "int8", "uint8", "binary", None)),
+        Row(
+            "/v1/encode/org/embed",
+            "an output type that the model lacks",
+            body={"items": [{"text": "a"}], "params": {"output_types": ["sparse"]}},
+            status=400,
+            code="INVALID_INPUT",
+            param="params.output_types",
+        ),
+        Row(
+            "/v1/encode/org/sparse",
+            "the default output type, which the model lacks",
+            body={"items": [{"text": "a"}]},
+            status=400,
+            code="INVALID_INPUT",
+            param="params.output_types",
+        ),
+        *(
+            Row(path, f"output_dtype {dtype}", {"params.output_dtype": dtype})
+            for dtype in ("float32", "float16", "int8", "uint8", "binary", None)
+        ),
         Row(path, "an unknown output_dtype", {"params.output_dtype": "int4"}, *bad, "params.output_dtype"),
         Row(path, "options.output_dtype", {"params.options.output_dtype": "int8"}),
-        Row(path, "an unknown options.output_dtype", {"params.options.output_dtype": "int4"}, *refused, "params.options.output_dtype"),
+        Row(
+            path,
+            "an unknown options.output_dtype",
+            {"params.options.output_dtype": "int4"},
+            *refused,
+            "params.options.output_dtype",
+        ),
         Row(path, "options.is_query", {"params.options.is_query": True}),
         Row(path, "options.is_query null", {"params.options.is_query": None}),
         Row(path, "options.is_query a string", {"params.options.is_query": "yes"}, *refused, "params.options.is_query"),
@@ -279,8 +339,22 @@ def encode() -> list[Row]:
         Row(path, "an image as byte values", {"items.0.images": [{"data": [137, 80, 78, 71], "format": None}]}),
         Row(path, "an image of no bytes", {"items.0.images": [{"data": ""}]}, *bad, "items[0].images[0].data"),
         Row(path, "a document in base64", {"items.0.document": {"data": base64_text(b"%PDF"), "format": "pdf"}}),
-        Row("/v1/encode/org/embed", "an image that the model does not take", body={"items": [{"images": [{"data": "AA=="}]}]}, status=400, code="INVALID_INPUT", param="items[0].images"),
-        Row("/v1/encode/org/embed", "a document that the model does not take", body={"items": [{"document": {"data": "AA=="}}]}, status=400, code="INVALID_INPUT", param="items[0].document"),
+        Row(
+            "/v1/encode/org/embed",
+            "an image that the model does not take",
+            body={"items": [{"images": [{"data": "AA=="}]}]},
+            status=400,
+            code="INVALID_INPUT",
+            param="items[0].images",
+        ),
+        Row(
+            "/v1/encode/org/embed",
+            "a document that the model does not take",
+            body={"items": [{"document": {"data": "AA=="}}]},
+            status=400,
+            code="INVALID_INPUT",
+            param="items[0].document",
+        ),
     ]
     return rows
 
@@ -304,27 +378,47 @@ def score() -> list[Row]:
         Row(path, "options.max_seq_length", {"options": {"max_seq_length": 64}}),
         Row(path, "options.max_seq_length 64.0", {"options": {"max_seq_length": 64.0}}),
         Row(path, "options.max_seq_length 0", {"options": {"max_seq_length": 0}}, *refused, "options.max_seq_length"),
-        Row(path, "options.max_seq_length a boolean", {"options": {"max_seq_length": True}}, *refused, "options.max_seq_length"),
-        Row(path, "options.max_seq_length over 32 bits", {"options": {"max_seq_length": LONG}}, *refused, "options.max_seq_length"),
+        Row(
+            path,
+            "options.max_seq_length a boolean",
+            {"options": {"max_seq_length": True}},
+            *refused,
+            "options.max_seq_length",
+        ),
+        Row(
+            path,
+            "options.max_seq_length over 32 bits",
+            {"options": {"max_seq_length": LONG}},
+            *refused,
+            "options.max_seq_length",
+        ),
     ]
 
 
 def extract() -> list[Row]:
     path, bad = "/v1/extract/org/extract", (400, "INVALID_REQUEST")
-    return items(path, 4096) + params(path) + [
-        Row(path, "labels", {"params.labels": ["person", "city"]}),
-        Row(path, "labels null", {"params.labels": None}),
-        Row(path, "labels empty", {"params.labels": []}),
-        Row(path, "1000 labels", {"params.labels": [f"l{i}" for i in range(1000)]}),
-        Row(path, "1001 labels", {"params.labels": [f"l{i}" for i in range(1001)]}, *bad, "params.labels"),
-        Row(path, "a label that is a number", {"params.labels": ["a", 1]}, *bad, "params.labels[1]"),
-        Row(path, "a blank label", {"params.labels": ["a", " "]}, *bad, "params.labels[1]"),
-        Row(path, "labels a string", {"params.labels": "person"}, *bad, "params.labels"),
-        Row(path, "output_schema", {"params.output_schema": {"type": "object"}}),
-        Row(path, "output_schema null", {"params.output_schema": None}),
-        Row(path, "output_schema an array", {"params.output_schema": []}, *bad, "params.output_schema"),
-        Row("/v1/extract/org/all", "a document in base64", body={"items": [{"document": {"data": base64_text(b"%PDF")}}]}),
-    ]
+    return (
+        items(path, 4096)
+        + params(path)
+        + [
+            Row(path, "labels", {"params.labels": ["person", "city"]}),
+            Row(path, "labels null", {"params.labels": None}),
+            Row(path, "labels empty", {"params.labels": []}),
+            Row(path, "1000 labels", {"params.labels": [f"l{i}" for i in range(1000)]}),
+            Row(path, "1001 labels", {"params.labels": [f"l{i}" for i in range(1001)]}, *bad, "params.labels"),
+            Row(path, "a label that is a number", {"params.labels": ["a", 1]}, *bad, "params.labels[1]"),
+            Row(path, "a blank label", {"params.labels": ["a", " "]}, *bad, "params.labels[1]"),
+            Row(path, "labels a string", {"params.labels": "person"}, *bad, "params.labels"),
+            Row(path, "output_schema", {"params.output_schema": {"type": "object"}}),
+            Row(path, "output_schema null", {"params.output_schema": None}),
+            Row(path, "output_schema an array", {"params.output_schema": []}, *bad, "params.output_schema"),
+            Row(
+                "/v1/extract/org/all",
+                "a document in base64",
+                body={"items": [{"document": {"data": base64_text(b"%PDF")}}]},
+            ),
+        ]
+    )
 
 
 ROWS: Final = [*embeddings(), *rerank("/v1/rerank"), *rerank("/v2/rerank"), *encode(), *score(), *extract()]

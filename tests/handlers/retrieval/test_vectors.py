@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -34,7 +35,10 @@ def test_json_text_of_every_float16_reads_back_to_the_same_bits() -> None:
 
 def test_json_text_of_a_unit_vector_has_no_noise_digits() -> None:
     values = np.random.default_rng(0).normal(size=384).astype(np.float32)
-    digits = [len(number.strip("-").replace(".", "").lstrip("0")) for number in vectors.json_numbers(values)[1:-1].decode().split(",")]
+    digits = [
+        len(number.strip("-").replace(".", "").lstrip("0"))
+        for number in vectors.json_numbers(values)[1:-1].decode().split(",")
+    ]
     assert max(digits) <= 9
 
 
@@ -55,6 +59,15 @@ async def test_rows_of_a_large_array_keep_their_order() -> None:
     assert [json.loads(row) for row in rows] == values.tolist()
 
 
+async def test_a_large_array_lets_others_in() -> None:
+    encoding = asyncio.create_task(vectors.json_rows(np.ones((256, 1024), dtype=np.float32)))
+    turns = 0
+    while not encoding.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 16  # the event loop had its turn between slices of 16384 numbers
+
+
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f2", "<f8"])
 def test_base64_is_little_endian_float32_whatever_the_array_is(dtype: str) -> None:
     values = np.array([[1.0, -2.5], [0.25, 3.0]], dtype=dtype)
@@ -72,7 +85,9 @@ def test_a_tensor_whose_bytes_do_not_fill_its_shape_is_refused() -> None:
 def sdk_array(value: dict[bytes, Any]) -> Any:
     """An array as the official SDK's decoder reads it: binary keys, known dtypes, at most eight dimensions."""
     assert value[b"nd"] is True
-    assert value[b"type"] in {f"{order}{kind}" for order in "<>" for kind in ("f2", "f4", "f8", "i2", "i4", "i8", "u2", "u4", "u8")} | {
+    assert value[b"type"] in {
+        f"{order}{kind}" for order in "<>" for kind in ("f2", "f4", "f8", "i2", "i4", "i8", "u2", "u4", "u8")
+    } | {
         "|b1",
         "|i1",
         "|u1",
