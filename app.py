@@ -27,8 +27,14 @@ from handlers.http.access import AccessLog, to_stdout
 from handlers.http.server import Server
 from handlers.models import ModelsSurface
 from handlers.moderations import ModerationsSurface
-from handlers.retrieval.embeddings import EmbeddingsSurface
-from handlers.retrieval.rerank import RerankSurface
+from handlers.retrieval import (
+    EmbeddingsSurface,
+    EncodeSurface,
+    ExtractSurface,
+    RerankSurface,
+    ScoreSurface,
+    TranscriptionSurface,
+)
 from handlers.services import Services
 from handlers.surface import Surface
 
@@ -39,7 +45,15 @@ WRAPPED = frozenset({"proxy_openai_embeddings", "proxy_openai_transcription"})
 RESTART_PAUSE = 5.0
 
 
-class Inference(EmbeddingsSurface, RerankSurface, ModerationsSurface):
+class Inference(
+    EmbeddingsSurface,
+    RerankSurface,
+    EncodeSurface,
+    ScoreSurface,
+    ExtractSurface,
+    TranscriptionSurface,
+    ModerationsSurface,
+):
     """Every operation of the tag ``inference`` that is served; the others answer 501."""
 
 
