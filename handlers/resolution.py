@@ -67,7 +67,8 @@ def route(services: Services, context: Context, *, pool_param: str = POOL_HEADER
     profile = context.header(PROFILE_HEADER) or None
     if profile is not None and "/" in profile:
         pool, _, profile = profile.partition("/")
-        profile = profile or None
+        if not profile:
+            raise InvalidField(PROFILE_HEADER, "Nothing follows the slash; the form is 'pool/profile'")
     if pool is not None:
         if not _POOL_NAME.match(pool):
             raise InvalidField(pool_param, "Invalid pool name: only [A-Za-z0-9_-] are allowed (max 128 chars)")

@@ -1,0 +1,82 @@
+"""One generation on a worker: handing it over, waiting for its admission, following its events to the end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from time import perf_counter
+from typing import Final
+
+from engines.protocol.cluster import Answer, DispatchError, Route, Timeouts
+from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, FailureCode
+from engines.protocol.work import GenerateWork
+
+from ..errors import Failure, from_dispatch, from_failed
+from ..services import Services
+
+_ABORTED: Final[dict[str, tuple[FailureCode, str]]] = {
+    "cancelled": ("cancelled", "Generation was cancelled"),
+    "error": ("inference_error", "Generation failed"),
+}
+
+
+class Generation:
+    """Work that a worker has taken. Iterating yields its deltas and ends with ``Completed``; failures are raised.
+
+    ``since`` is the ``perf_counter`` value at submission, ``admitted`` the worker's first event.
+    """
+
+    def __init__(self, answer: Answer, events: AsyncIterator[AnyEvent], admitted: Admitted, since: float) -> None:
+        self.answer = answer
+        self.admitted = admitted
+        self.since = since
+        self._events = events
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> Delta | Completed:
+        """The next event.
+
+        Raises:
+            Failure: the work failed, or its answer ended without an end.
+        """
+        async for event in self._events:
+            if isinstance(event, Delta):
+                if event.finish_reason in _ABORTED:
+                    code, message = _ABORTED[event.finish_reason]
+                    raise from_failed(Failed(request_id=event.request_id, code=code, message=message))
+                return event
+            if isinstance(event, Completed):
+                return event
+            if isinstance(event, Failed):
+                raise from_failed(event)
+        raise Failure(504, "transport_failure", "Result channel closed")
+
+    async def aclose(self) -> None:
+        """Leave. Work that has not ended is cancelled on its worker."""
+        await self.answer.aclose()
+
+
+async def admit(services: Services, work: GenerateWork, route: Route, timeouts: Timeouts) -> Generation:
+    """Hand work over and wait until a worker has taken it: until then every fault is still a status.
+
+    Raises:
+        Failure: the queue or the worker refused the work (contract A.4).
+    """
+    since = perf_counter()
+    try:
+        answer = await services.dispatcher.submit(work, route, timeouts)
+    except DispatchError as error:
+        raise from_dispatch(error) from None
+    try:
+        events = aiter(answer)
+        async for event in events:
+            if isinstance(event, Admitted):
+                return Generation(answer, events, event, since)
+            if isinstance(event, Failed):
+                raise from_failed(event)
+            raise Failure(500, "malformed_worker_response", f"The worker sent {type(event).__name__} before admission")
+        raise Failure(504, "transport_failure", "Result channel closed")
+    except BaseException:
+        await answer.aclose()
+        raise

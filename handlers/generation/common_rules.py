@@ -1,0 +1,33 @@
+"""Rules that several generation surfaces share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from generated.sie import models
+
+from ..errors import InvalidField
+from .fields import given
+
+MAX_TOKEN_ID: Final = 2**31 - 1
+
+
+def top_logprobs_need_logprobs(body: models.ChatCompletionRequest | models.GenerateRequest) -> None:
+    if (given(body.top_logprobs) or 0) > 0 and not given(body.logprobs):
+        raise InvalidField("top_logprobs", "'top_logprobs' needs 'logprobs: true'")
+
+
+def stops_are_not_empty(
+    body: models.ChatCompletionRequest | models.CompletionsRequest | models.GenerateRequest,
+) -> None:
+    """An empty stop string would end every answer before it began."""
+    stop = given(body.stop)
+    if stop is not None and "" in ([stop] if isinstance(stop, str) else stop):
+        raise InvalidField("stop", "'stop' must not hold an empty string")
+
+
+def biases_name_tokens(body: models.ChatCompletionRequest | models.GenerateRequest) -> None:
+    """Keys of ``logit_bias`` are token ids in decimal digits."""
+    for token in given(body.logit_bias) or ():
+        if not (token.isascii() and token.isdigit() and len(token) <= 10 and int(token) <= MAX_TOKEN_ID):
+            raise InvalidField("logit_bias", f"'logit_bias' has the key '{token[:32]}', which is not a token id")

@@ -1,0 +1,59 @@
+"""Rules of native generate (contract D)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from generated.sie import models
+
+from ..errors import InvalidField, UnsupportedField
+from .common_rules import biases_name_tokens, stops_are_not_empty, top_logprobs_need_logprobs
+from .fields import given
+from .rules import Rule
+
+Body = models.GenerateRequest
+
+
+def logprobs_need_a_stream(body: Body) -> None:
+    """The blocking answer has no member for them, so even ``false`` is refused."""
+    if not given(body.stream):
+        for name, value in (("logprobs", given(body.logprobs)), ("top_logprobs", given(body.top_logprobs))):
+            if value is not None:
+                raise UnsupportedField(name, f"'{name}' needs 'stream: true'")
+
+
+def profile_is_the_default(body: Body) -> None:
+    options = given(body.options)
+    profile = given(options.profile) if options is not None else None
+    if profile not in (None, "default"):
+        raise InvalidField("options.profile", "Only 'default'; name another profile in the path as 'model:profile'")
+
+
+def stop_tokens_are_not_empty(body: Body) -> None:
+    options = given(body.options)
+    if options is not None and "" in (given(options.stop_tokens) or ()):
+        raise InvalidField("options.stop_tokens", "'options.stop_tokens' must not hold an empty string")
+
+
+GENERATE_RULES: Final[tuple[Rule[Body], ...]] = (
+    logprobs_need_a_stream,
+    top_logprobs_need_logprobs,
+    stops_are_not_empty,
+    biases_name_tokens,
+    profile_is_the_default,
+    stop_tokens_are_not_empty,
+)
+
+
+def safe_id(model: str) -> str:
+    """The model of the path: one segment, in the form ``org__name``.
+
+    Raises:
+        InvalidField: empty, or with a slash.
+    """
+    if not model:
+        raise InvalidField("model", "The path needs a model id")
+    if "/" in model:
+        safe = model.replace("/", "__")
+        raise InvalidField("model", f"Model ids in this path have no slashes; use '{safe[:200]}'")
+    return model

@@ -1,0 +1,89 @@
+"""POST /v1/responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engines.protocol.work import GenerateWork
+from generated.sie import models
+from generated.sie.interfaces import Context
+
+from ..measurements import success_headers
+from ..resolution import Target, resolve
+from ..settings import Settings
+from ..surface import Surface
+from . import gates, sampling, timeouts
+from .call import admit
+from .chat import template_kwargs
+from .collect import Collected, collect
+from .fields import given
+from .identity import Identity, identity
+from .messages import role
+from .responses_rules import RESPONSES_RULES
+from .rules import check
+from .usage import responses_usage
+
+
+class ResponsesSurface(Surface):
+    """Responses: stateless, text only, blocking."""
+
+    async def proxy_responses(self, context: Context, body: models.ResponsesRequest) -> models.ResponsesResponse:
+        """Answer an input: a string is continued as it is, messages go through the model's chat template.
+
+        Raises:
+            Failure: by contract A.4.
+        """
+        check(RESPONSES_RULES, body)
+        target = resolve(self.services, context, body.model)
+        settings = self.services.settings
+        work = responses_work(context, body, target, settings)
+        limits = timeouts.limits(settings, target.profile.runtime, work.sampling.max_tokens)
+        generation = await admit(self.services, work, target.route, limits if work.stream else timeouts.whole(limits))
+        collected = await collect(generation)
+        context.response_headers |= success_headers(
+            context, generation.answer, collected.completed, since=generation.since
+        )
+        return responses_response(identity("resp", context.request_id, target), context.request_id, collected)
+
+
+def responses_work(context: Context, body: models.ResponsesRequest, target: Target, settings: Settings) -> GenerateWork:
+    """The work item of a responses request that keeps the rules.
+
+    Raises:
+        Failure: 400, the model cannot do what is asked.
+    """
+    ability = gates.generation(target)
+    limit = sampling.Limit.of(given(body.max_output_tokens), sampling.TEXT_MAX_TOKENS, ability.max_output_tokens)
+    gates.output_fits(limit.tokens, ability, "max_output_tokens")
+    work = GenerateWork(
+        **target.fields(context), sampling=sampling.responses(body, limit), stream=timeouts.gaps_limited(settings)
+    )
+    if isinstance(body.input, str):
+        work.prompt = body.input
+    else:
+        work.messages = [_message(item) for item in body.input]
+        work.chat_template_kwargs = template_kwargs(None, ability, target)
+    return work
+
+
+def _message(item: models.ResponsesRequestInputItem) -> dict[str, Any]:
+    content = item.content
+    text = content if isinstance(content, str) else "".join(given(part.text) or "" for part in content)
+    return {"role": role(item.role), "content": text}
+
+
+def responses_response(who: Identity, request_id: str, collected: Collected) -> models.ResponsesResponse:
+    """The whole answer. One that ran out of tokens is ``completed`` too."""
+    text = models.ResponsesOutputText(type="output_text", text="".join(collected.choices[0].text), annotations=[])
+    message = models.ResponsesOutputMessage(
+        type="message", id=f"msg-{request_id}", role="assistant", status="completed", content=[text]
+    )
+    return models.ResponsesResponse(
+        id=who.id,
+        object="response",
+        created_at=who.created,
+        model=who.model,
+        status="completed",
+        output=[message],
+        usage=responses_usage(collected.completed.usage),
+    )

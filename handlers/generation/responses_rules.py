@@ -1,0 +1,33 @@
+"""Rules of responses (contract C.3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from generated.sie import models
+
+from ..errors import InvalidField, UnsupportedField
+from .fields import given
+from .rules import Rule
+
+Body = models.ResponsesRequest
+TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
+
+
+def does_not_stream(body: Body) -> None:
+    if given(body.stream):
+        raise UnsupportedField("stream", "Streaming is not supported by this endpoint; use /v1/chat/completions")
+
+
+def parts_are_text(body: Body) -> None:
+    """Parts are text, and have it."""
+    for index, item in enumerate(body.input if isinstance(body.input, list) else ()):
+        for place, part in enumerate(item.content if isinstance(item.content, list) else ()):
+            path = f"input[{index}].content[{place}]"
+            if part.type not in TEXT_PARTS:
+                raise UnsupportedField(f"{path}.type", f"Content parts of type '{part.type[:64]}' are not supported")
+            if given(part.text) is None:
+                raise InvalidField(f"{path}.text", f"A part of type '{part.type}' needs 'text'")
+
+
+RESPONSES_RULES: Final[tuple[Rule[Body], ...]] = (does_not_stream, parts_are_text)
