@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from nats.js import JetStreamContext
 from nats.js.api import (
     AckPolicy,
@@ -24,8 +26,8 @@ PAYLOAD_AGE = 600.0
 MAX_ACK_PENDING = 65_536
 
 
-async def ensure_stream(js: JetStreamContext, lane: Lane, settings: BusSettings) -> None:
-    """Create the work queue of the lane's pool, or bring its limits up to date."""
+async def ensure_stream(js: JetStreamContext, lane: Lane, settings: BusSettings) -> datetime | None:
+    """Create the work queue of the lane's pool, or bring its limits up to date; return when it was created."""
     config = StreamConfig(
         name=lane.stream,
         subjects=[pool_subjects(lane.pool)],
@@ -39,9 +41,11 @@ async def ensure_stream(js: JetStreamContext, lane: Lane, settings: BusSettings)
         num_replicas=settings.replicas,
     )
     try:
-        await js.add_stream(config)
+        info = await js.add_stream(config)
     except BadRequestError:
-        await js.update_stream(config)
+        info = await js.update_stream(config)
+    created: datetime | None = info.created
+    return created
 
 
 async def ensure_consumer(js: JetStreamContext, lane: Lane, settings: BusSettings) -> None:

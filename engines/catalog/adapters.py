@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from engines.adapters import IMPLEMENTED
 from engines.protocol.catalog import EngineKind
-
-IMPLEMENTED: frozenset[EngineKind] = frozenset(
-    {"vllm", "sentence_transformer", "sparse_encoder", "multi_vector_encoder", "cross_encoder"}
-)
-"""Engine kinds whose adapter exists. A model that needs another is refused by name."""
 
 NATIVE: dict[str, EngineKind] = {
     "engines.adapters.vllm": "vllm",

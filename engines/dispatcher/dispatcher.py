@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import Coroutine, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.errors import APIError, NoStreamResponseError
+from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
@@ -34,6 +35,7 @@ log = logging.getLogger("sie.dispatcher")
 
 PUBLISH_TIMEOUT = 5.0
 SWEEP_EVERY = 0.5
+CHECK_TRIES = 20
 STREAM_FULL = frozenset({10077, 10047, 10023, 10028})
 """JetStream error codes: limit of the stream, of its memory, of the account."""
 
@@ -53,7 +55,7 @@ class NatsDispatcher:
         self._registry = Registry(self._worker_lost)
         self._pending: dict[str, PendingAnswer] = {}
         self._lanes: dict[str, Lane] = {}
-        self._streams: set[str] = set()
+        self._streams: dict[str, datetime | None] = {}
         self._expected: set[Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -61,7 +63,7 @@ class NatsDispatcher:
     async def start(self, settings: BusSettings) -> None:
         """Connect and subscribe; returns once the bus is there."""
         self._settings = settings
-        client = await connect(settings, f"gateway-{self.gateway}")
+        client = await connect(settings, f"gateway-{self.gateway}", on_reconnect=self._on_reconnect)
         self._client = client
         self._js = client.jetstream(timeout=PUBLISH_TIMEOUT)
         self._payloads = Payloads(client, self._js, settings)
@@ -165,13 +167,12 @@ class NatsDispatcher:
                 headers |= await self._payloads.store(data)
                 data = b""
             if lane.stream not in self._streams:
-                await ensure_stream(js, lane, self._settings)
-                self._streams.add(lane.stream)
+                self._streams[lane.stream] = await ensure_stream(js, lane, self._settings)
             try:
                 receipt = await js.publish(lane.subject(work.model), data, headers=headers)
             except NoStreamResponseError:
                 # a bus with memory streams came back empty
-                await ensure_stream(js, lane, self._settings)
+                self._streams[lane.stream] = await ensure_stream(js, lane, self._settings)
                 receipt = await js.publish(lane.subject(work.model), data, headers=headers)
             answer.sequence = receipt.seq
         except APIError as error:
@@ -235,6 +236,21 @@ class NatsDispatcher:
         with contextlib.suppress(msgspec.DecodeError):
             self._registry.goodbye(*_goodbye.decode(message.data))
 
+    async def _on_reconnect(self) -> None:
+        self._spawn(self._find_lost_streams())
+
+    async def _find_lost_streams(self) -> None:
+        """A bus whose memory streams went with it has lost the work in them: say so at once, callers can retry."""
+        js = self._js
+        assert js is not None
+        for stream, created in list(self._streams.items()):
+            if await _created(js, stream) == created:
+                continue
+            self._streams.pop(stream, None)
+            for answer in list(self._pending.values()):
+                if not answer.begun and self._lanes[answer.request_id].stream == stream:
+                    answer.fail("transport_failure", "the message bus was restarted and lost the request")
+
     def _worker_lost(self, name: str, reason: str) -> None:
         log.warning("worker %s %s", name, reason)
         for answer in list(self._pending.values()):
@@ -254,3 +270,16 @@ class NatsDispatcher:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("dispatcher: %s: %s", type(error).__name__, error)
+
+
+async def _created(js: JetStreamContext, stream: str) -> datetime | None:
+    """When a stream was created, ``None`` if it is not there; waits for a bus that is still coming up."""
+    for _ in range(CHECK_TRIES):
+        try:
+            created: datetime | None = (await js.stream_info(stream)).created
+            return created
+        except NotFoundError:
+            return None
+        except (nats.errors.Error, TimeoutError, OSError):
+            await asyncio.sleep(0.2)
+    return None

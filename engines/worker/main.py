@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--memory-budget", type=int, default=0, help="bytes of loaded models before eviction; 0: no limit"
     )
+    made.add_argument("--max-tries", type=int, default=5, help="deliveries of one request before it is given up")
     return made
 
 
@@ -61,6 +62,7 @@ def options(arguments: Sequence[str] | None = None) -> WorkerOptions:
         max_inflight=given.max_inflight,
         drain=given.drain,
         memory_budget=given.memory_budget or None,
+        max_tries=given.max_tries,
     )
 
 

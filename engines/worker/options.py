@@ -6,7 +6,10 @@ import msgspec
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """``models`` are loaded at the start, ``drain`` is in seconds, ``memory_budget`` in bytes (``None``: no limit)."""
+    """``models`` are loaded at the start, ``drain`` is in seconds, ``memory_budget`` in bytes (``None``: no limit).
+
+    ``max_tries`` is how often work may be delivered before it is given up, so that none kills workers for ever.
+    """
 
     name: str
     pool: str = "default"
@@ -16,3 +19,4 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_inflight: int = 512
     drain: float = 20.0
     memory_budget: int | None = None
+    max_tries: int = 5

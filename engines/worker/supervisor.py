@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FIRST_PAUSE = 0.2
 LAST_PAUSE = 30.0
 STEADY_AFTER = 60.0
+FORCED_PATIENCE = 2.0
 PARENT = "SIE_WORKER_PARENT"
 
 
@@ -44,7 +45,8 @@ class Supervisor:
         self._starts = 0
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._stop = asyncio.Event()
+        self._patience = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -57,25 +59,17 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start the process and watch it."""
-        await self._spawn()
-        self._task = asyncio.create_task(self._watch(), name="worker-supervisor")
+        process = await self._spawn()
+        self._task = asyncio.create_task(self._watch(process), name="worker-supervisor")
 
     async def stop(self, patience: float) -> None:
         """SIGTERM, wait up to ``patience`` seconds, SIGTERM again, then kill the process and all it started."""
-        self._stopping = True
-        process = self._process
-        if process is not None:
-            for wait in (patience, 2.0):
-                if await _ended(process, wait, signal.SIGTERM):
-                    break
-            _kill_group(process.pid)
-            await process.wait()
+        self._patience = patience
+        self._stop.set()
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await self._task
 
-    async def _spawn(self) -> None:
+    async def _spawn(self) -> asyncio.subprocess.Process:
         self._starts += 1
         self._name = f"{self._prefix}-{self._starts}"
         self._process = await asyncio.create_subprocess_exec(
@@ -88,34 +82,43 @@ class Supervisor:
             start_new_session=True,
         )
         log.info("worker %s: started as process %d", self._name, self._process.pid)
+        return self._process
 
-    async def _watch(self) -> None:
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """The only owner of the process: whatever happens to it happens here."""
         loop = asyncio.get_running_loop()
         pause = FIRST_PAUSE
         while True:
-            assert self._process is not None
             started = loop.time()
-            status = await self._process.wait()
-            _kill_group(self._process.pid)
-            reason = f"ended with {_describe(status)}"
-            if self._stopping:
+            await self._until_over(process)
+            _kill_group(process.pid)
+            if self._stop.is_set():
                 return
+            reason = f"ended with {_describe(await process.wait())}"
             log.error("worker %s: %s, starting another in %.1f s", self._name, reason, pause)
             self._gone(self._name, reason)
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
+                    return
             pause = FIRST_PAUSE if loop.time() - started > STEADY_AFTER else min(LAST_PAUSE, pause * 2.0)
-            await self._spawn()
+            process = await self._spawn()
 
-
-async def _ended(process: asyncio.subprocess.Process, wait: float, number: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(number)
-    try:
-        async with asyncio.timeout(wait):
-            await process.wait()
-    except TimeoutError:
-        return False
-    return True
+    async def _until_over(self, process: asyncio.subprocess.Process) -> None:
+        """Return when the process has ended, by itself or because we are stopping."""
+        over = asyncio.create_task(process.wait())
+        stop = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({over, stop}, return_when=asyncio.FIRST_COMPLETED)
+        for patience in (self._patience, FORCED_PATIENCE):
+            if not over.done():
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+                await asyncio.wait({over}, timeout=patience)
+        if not over.done():
+            log.error("worker %s: does not end, killing it", self._name)
+            _kill_group(process.pid)
+        await over
+        stop.cancel()
 
 
 def _kill_group(group: int) -> None:

@@ -38,7 +38,6 @@ from .reply import AttemptReply
 log = logging.getLogger("sie.worker")
 
 HEARTBEAT_EVERY = 1.0
-MAX_TRIES = 5
 REMEMBER_CANCELLED = 10_000
 CANCEL_PATIENCE = 5.0
 
@@ -153,8 +152,8 @@ class Worker:
         reply = AttemptReply(work, uuid.uuid4().hex[:12], self._options.name, self._outbox.event, begun)
         verdict = ACK
         try:
-            if delivery.tries > MAX_TRIES:
-                message = f"the work was given up after {MAX_TRIES} attempts whose worker died"
+            if delivery.tries > self._options.max_tries:
+                message = f"the work was given up after {self._options.max_tries} deliveries without an answer"
                 reply.failed("transport_failure", message)
             else:
                 await self._run(work, reply)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from engines.protocol.events import AnyEvent
 from engines.protocol.work import GenerateWork, Sampling
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _ids = iter(range(10**9))
 
 
@@ -51,3 +53,10 @@ async def ask(cluster: Cluster, prompt: str, *, stream: bool = True, overall: fl
 
 async def collect(answer: Answer) -> list[AnyEvent]:
     return [event async for event in answer]
+
+
+async def until(condition: Callable[[], bool], limit: float = 30.0) -> None:
+    """Wait for what heart-beats will tell."""
+    async with asyncio.timeout(limit):
+        while not condition():  # noqa: ASYNC110  # nothing signals it
+            await asyncio.sleep(0.02)

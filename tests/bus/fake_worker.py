@@ -1,7 +1,7 @@
 """A worker process with scripted engines: the real worker, bus and protocol, without a model.
 
 The prompt is the script: ``echo:N`` answers N deltas, ``slow:N`` one delta every 50 ms, ``block:S`` nothing for S
-seconds, ``refuse``, ``crash``, ``vanish``, ``silent`` and ``big:BYTES`` as their names say.
+seconds, ``stall:S`` the same after one delta, ``refuse``, ``crash``, ``vanish``, ``silent`` as their names say.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
+import time
 
 from engines.adapters.base import EngineLoadError, EngineStatus, Reply, WorkError
 from engines.protocol.catalog import ModelEntry, Profile
@@ -55,7 +57,9 @@ class ScriptedEngine:
                 reply.admitted()
                 return
         reply.admitted(prompt_tokens=3)
-        if command == "block":
+        if command == "stall":
+            reply.delta(text="0 ", tokens=1)
+        if command in {"block", "stall"}:
             await asyncio.sleep(float(argument))
         count = int(argument) if command in {"echo", "slow"} else 1
         for index in range(count):
@@ -72,4 +76,11 @@ class ScriptedEngine:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(options(), ScriptedEngine))
+    time.sleep(float(os.environ.get("FAKE_START_S", "0")))
+    if "FAKE_CHILD" in os.environ:
+        # what an engine may leave behind: a child that ignores the polite signal
+        subprocess.Popen(
+            [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
+        )
+    extra = ["--max-tries", os.environ["FAKE_MAX_TRIES"]] if "FAKE_MAX_TRIES" in os.environ else []
+    sys.exit(serve(options([*sys.argv[1:], *extra]), ScriptedEngine))
