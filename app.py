@@ -22,6 +22,7 @@ from engines.worker import log as logs
 from generated.sie import operations, routes
 from generated.sie.interfaces import Handlers, HealthHandlers, InferenceHandlers
 from handlers import docs, settings
+from handlers.generation import ChatSurface, CompletionsSurface, GenerateSurface, ResponsesSurface
 from handlers.health import HealthSurface
 from handlers.http.access import AccessLog, to_stdout
 from handlers.http.server import Server
@@ -46,6 +47,10 @@ RESTART_PAUSE = 5.0
 
 
 class Inference(
+    ChatSurface,
+    CompletionsSurface,
+    ResponsesSurface,
+    GenerateSurface,
     EmbeddingsSurface,
     RerankSurface,
     EncodeSurface,
