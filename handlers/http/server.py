@@ -171,8 +171,11 @@ class Server:
         """Exception handler of the application: what was refused before an operation was known (404, 405)."""
         path, method = request.scope["path"], request.scope["method"]
         context = RequestContext(None, dict(request.scope["headers"]))
+        plan = self.paths.find(path)
         try:
-            self.guard.check_any(context.raw.get(b"authorization"))
+            # that an open path does not take a method is no secret either
+            if error.status_code != 405 or plan is None or plan.operation.secured:
+                self.guard.check_any(context.raw.get(b"authorization"))
             if error.status_code == 404:
                 failure = self.paths.not_found(path)
             elif error.status_code == 405:
