@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live import KEY, Server
-
-ADMIN_KEY = "admin-only"
+from tests.live import ADMIN_KEY, KEY, Server
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 # The key of README's examples, so that they run as they stand against a server that asks for one
 KEY = "unused"
+ADMIN_KEY = "admin-only"
 
 START_S = 60.0
 LOAD_S = 300.0
