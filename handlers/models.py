@@ -16,15 +16,6 @@ OWNER: Final = "sie"
 _DEFAULT: Final = "default"
 
 
-class ModelCard(models.ModelInfoWire, kw_only=True):
-    """One model in both shapes: the native keys, and those of an OpenAI model object."""
-
-    id: str
-    object: str = "model"
-    created: int = CREATED
-    owned_by: str = OWNER
-
-
 class ModelsSurface(Surface):
     """``/v1/models`` and ``/v1/models/{model}``."""
 
@@ -63,7 +54,8 @@ class ModelsSurface(Surface):
             raise ModelNotFound(model, f"Model '{model}' not found") from None
         profile = None if found.profile.name == _default(found.model) else found.profile
         info = self._info(found.model, profile)
-        return ModelCard(id=info.name, **{name: getattr(info, name) for name in info.__struct_fields__})
+        info.id, info.object, info.created, info.owned_by = info.name, "model", CREATED, OWNER
+        return info
 
     def _info(self, entry: ModelEntry, profile: Profile | None) -> models.ModelInfoWire:
         """``entry`` on the wire; with ``profile`` as the variant that it is."""

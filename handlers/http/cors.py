@@ -27,12 +27,12 @@ class Cors:
         return allowed if self._all else [*allowed, (b"vary", b"Origin")]
 
     def preflight(self, raw: dict[bytes, bytes], allow: bytes) -> list[tuple[bytes, bytes]]:
-        """Headers of the answer to ``OPTIONS``. SDKs send headers of their own, so those asked for are allowed."""
-        headers = self.headers(raw)
-        if not any(name == b"access-control-allow-origin" for name, _ in headers):
-            return headers
+        """Further headers of the answer to ``OPTIONS``. SDKs send headers of their own: those asked for are allowed."""
+        if not any(name == b"access-control-allow-origin" for name, _ in self.headers(raw)):
+            return []
         asked = raw.get(b"access-control-request-headers", b"").strip()
-        headers.append((b"access-control-allow-methods", allow))
-        headers.append((b"access-control-allow-headers", asked if _TOKENS.match(asked) else _SENT))
-        headers.append((b"access-control-max-age", b"600"))
-        return headers
+        return [
+            (b"access-control-allow-methods", allow),
+            (b"access-control-allow-headers", asked if _TOKENS.match(asked) else _SENT),
+            (b"access-control-max-age", b"600"),
+        ]

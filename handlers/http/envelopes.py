@@ -32,9 +32,9 @@ class Shape:
 
 
 def named(failure: Failure) -> str:
-    """The message, with the field at fault in front where the text does not name it."""
+    """The message; that of a refused field begins with its name where the text has it nowhere."""
     param = failure.param
-    if param is None or param in failure.message:
+    if failure.status != 400 or param is None or param in failure.message:
         return failure.message
     return f"{param}: {failure.message}"
 
@@ -48,7 +48,7 @@ def openai(failure: Failure) -> dict[str, Any]:
 def detail(failure: Failure) -> dict[str, Any]:
     """E2: ``{"detail": {"code", "message", ...}}``."""
     body: dict[str, Any] = {"code": failure.native, "message": named(failure)}
-    if failure.param is not None:
+    if failure.status == 400 and failure.param is not None:
         body["param"] = failure.param
     return {"detail": body | failure.details}
 

@@ -18,6 +18,14 @@ _KEY = re.compile(r" - at `key` in `\$(.*)`$", re.DOTALL)
 _OBJECT = re.compile(r"^Object (contains unknown|missing required) field `(.*?)`(?: - at `\$(.*)`)?$", re.DOTALL)
 
 
+_CLOSED = (jsonschema_rs.ValidationErrorKind.Enum, jsonschema_rs.ValidationErrorKind.Constant)
+_ALTERNATIVES = (
+    jsonschema_rs.ValidationErrorKind.AnyOf,
+    jsonschema_rs.ValidationErrorKind.OneOfNotValid,
+    jsonschema_rs.ValidationErrorKind.OneOfMultipleValid,
+)
+
+
 def _path(text: str | None) -> str:
     """``.a[0].b`` as ``a[0].b``; the keys of a map are not in the text (``[...]``) and are left out."""
     return (text or "").replace("[...]", "").lstrip(".")
@@ -28,7 +36,7 @@ def explain(error: msgspec.ValidationError) -> Failure:
     text = str(error)
     if found := _OBJECT.match(text):
         parent = _path(found[3])
-        param = f"{parent}.{found[2]}" if parent else found[2]
+        param = _child(parent, found[2])
         if found[1] == "contains unknown":
             return UnsupportedField(param)
         return InvalidField(param, f"Missing required field '{found[2]}'")
@@ -44,12 +52,20 @@ def explain_schema(error: jsonschema_rs.ValidationError) -> Failure:
     A value of the right type outside the ``enum`` or ``const`` is one that this operation does not support.
     """
     param = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path).lstrip(".")
-    kind = type(error.kind).__name__.rpartition("_")[2]
-    if param and kind in {"Enum", "Constant"}:
+    kind = error.kind
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
+        return UnsupportedField(_child(param, kind.unexpected[0]))
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
+        return InvalidField(_child(param, kind.property), f"Missing required field '{kind.property}'")
+    if param and isinstance(kind, _CLOSED):
         return UnsupportedField(param, f"This value of '{param}' is not supported by this endpoint")
-    if kind in {"AnyOf", "OneOfNotValid", "OneOfMultipleValid"}:
+    if isinstance(kind, _ALTERNATIVES):
         return InvalidField(param or None, "The value matches none of the alternatives that the document allows")
     return InvalidField(param or None, error.message if len(error.message) <= 300 else error.message[:300] + " ...")
+
+
+def _child(parent: str, name: object) -> str:
+    return f"{parent}.{name}" if parent else str(name)
 
 
 def integral(value: Any) -> Any:

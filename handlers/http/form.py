@@ -67,7 +67,7 @@ class FormDecoder:
                 size += len(chunk)
                 if size > limit:
                     raise PayloadTooLarge(f"The form is larger than {limit} bytes")
-                for event in parser.parse(chunk) if chunk else ():
+                for event in parser.parse(chunk) if chunk and not parser.closed else ():  # after the end: epilogue
                     if isinstance(event, MultipartSegment):
                         part = self._open(event, filenames)
                     elif event is None:
