@@ -48,7 +48,7 @@ class ChatCompletionMessageContentItemImageUrl(Struct, kw_only=True):
 
 
 class ChatCompletionMessageContentItem(Struct, kw_only=True):
-    type: Literal["text", "input_text", "image_url", "input_image"]
+    type: str
     image_url: str | ChatCompletionMessageContentItemImageUrl | UnsetType = UNSET
     """Image payload for `image_url` / `input_image` parts: a base64 `data:` URI, either as a bare string or as `{ "url":
     "data:..." }`. Remote (non-`data:`) URLs reject with 400 invalid_request.
@@ -111,7 +111,7 @@ class ChatCompletionMessage(Struct, kw_only=True):
 
 
 class ChatCompletionRequestResponseFormat(Struct, kw_only=True):
-    type: Literal["text", "json_object", "json_schema"]
+    type: str
     json_schema: dict[str, Any] | UnsetType | None = UNSET
 
 
@@ -181,7 +181,7 @@ class CompletionsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """
 
     model: Annotated[str, Meta(min_length=1)]
-    prompt: str
+    prompt: Any
     """Single prompt string. Batched array prompts reject with 400
     ``unsupported_field``.
     """
@@ -191,7 +191,7 @@ class CompletionsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """Positive integer; defaults to 16 (OpenAI's documented default for
     completions) when absent.
     """
-    n: Annotated[int, Meta(ge=1, le=1)] | UnsetType | None = UNSET
+    n: Annotated[int, Meta(ge=1, le=2147483647)] | UnsetType | None = UNSET
     """Single-candidate only: integer `1` (or absent) accepted; `n > 1` rejects with 400 unsupported_field (use chat for
     multi-candidate). `n == 0` rejects with 400 invalid_request.
     """
@@ -755,7 +755,7 @@ class ResolveRequest(Struct, kw_only=True):
 
 
 class ResponsesRequestInputItemContentItem(Struct, kw_only=True):
-    type: Literal["text", "input_text"]
+    type: str
     text: str | UnsetType = UNSET
 
 
@@ -984,6 +984,8 @@ class ResponsesOutputText(Struct, kw_only=True):
     text: str
     annotations: list[Any]
     """Always empty."""
+    logprobs: list[Any]
+    """Always empty."""
 
 
 class ResponsesOutputMessage(Struct, kw_only=True):
@@ -995,24 +997,85 @@ class ResponsesOutputMessage(Struct, kw_only=True):
     content: list[ResponsesOutputText]
 
 
+class ResponsesInputDetails(Struct, kw_only=True):
+    cached_tokens: Annotated[int, Meta(ge=0, le=2147483647)]
+
+
+class ResponsesOutputDetails(Struct, kw_only=True):
+    reasoning_tokens: Annotated[int, Meta(ge=0, le=2147483647)]
+
+
 class ResponsesUsage(Struct, kw_only=True):
     input_tokens: Annotated[int, Meta(ge=0, le=2147483647)]
     output_tokens: Annotated[int, Meta(ge=0, le=2147483647)]
     total_tokens: Annotated[int, Meta(ge=0, le=2147483647)]
+    input_tokens_details: ResponsesInputDetails
+    output_tokens_details: ResponsesOutputDetails
+
+
+class ResponsesTextFormat(Struct, kw_only=True):
+    type: Literal["text"]
+
+
+class ResponsesText(Struct, kw_only=True):
+    format: ResponsesTextFormat
 
 
 class ResponsesResponse(Struct, kw_only=True):
+    """The members that the origin sends, and those that clients of the Responses API expect beside them: the parameters
+    that were used, and the fixed values of what this surface does not do.
+    """
+
     id: str
     """Always `"resp-<request_id>"`."""
     object: str
     """Always `"response"`."""
     created_at: Annotated[int, Meta(ge=0, le=9223372036854775807)]
     """Epoch seconds."""
+    completed_at: Annotated[int, Meta(ge=0, le=9223372036854775807)]
+    """Epoch seconds."""
     model: str
     status: str
     """Always `"completed"`."""
     output: list[ResponsesOutputMessage]
     usage: ResponsesUsage
+    error: None
+    incomplete_details: None
+    instructions: None
+    previous_response_id: None
+    temperature: float
+    """As asked for, else 1."""
+    top_p: float
+    """As asked for, else 1."""
+    presence_penalty: float
+    """Always 0."""
+    frequency_penalty: float
+    """Always 0."""
+    top_logprobs: Annotated[int, Meta(ge=-2147483648, le=2147483647)]
+    """Always 0."""
+    max_output_tokens: Annotated[int, Meta(ge=1, le=2147483647)]
+    """As asked for, else the default."""
+    max_tool_calls: None
+    tools: list[Any]
+    """Always empty."""
+    tool_choice: str
+    """Always `"auto"`."""
+    parallel_tool_calls: bool
+    """Always true."""
+    reasoning: None
+    text: ResponsesText
+    truncation: str
+    """Always `"disabled"`."""
+    store: bool
+    """Always false, nothing is kept."""
+    background: bool
+    """Always false."""
+    service_tier: str
+    """Always `"default"`."""
+    metadata: dict[str, Any]
+    """Always empty."""
+    safety_identifier: None
+    prompt_cache_key: None
 
 
 class StreamError(Struct, kw_only=True):
@@ -1208,7 +1271,7 @@ class GenerateRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     active generation backend and deployment configuration. Non-integer or out-of-range values reject with 400
     invalid_request.
     """
-    stop: list[str] | UnsetType | None = UNSET
+    stop: str | list[str] | UnsetType | None = UNSET
     """Stop sequences for the native generate surface."""
     stream: bool | UnsetType | None = UNSET
     """SSE streaming. When true, the 200 response uses `text/event-stream`; each `data:` event contains a SIE-native

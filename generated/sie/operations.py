@@ -11,7 +11,7 @@ from generated.sie import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "cdc2442d0359897a2772c70956826930cd2565e8a8aafbcc32bb7c9fd95b8378"
+DOCUMENT_SHA256 = "2f14a18c9204b7a50aeb372b2b0c0e291983fdc206cb818cb0e8955b2fd1e33c"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -1557,7 +1557,6 @@ PROXY_RESPONSES = Operation(
     body=Body(
         type=models.ResponsesRequest,
         media=("application/json",),
-        schema="ResponsesRequest",
         max_bytes=16_777_216,
     ),
     responses={

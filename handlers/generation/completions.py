@@ -14,7 +14,7 @@ from . import gates, sampling, timeouts
 from .call import admit
 from .collect import Collected, collect
 from .completion_stream import CompletionWriter
-from .completions_rules import COMPLETIONS_RULES
+from .completions_rules import COMPLETIONS_RULES, prompt_text
 from .fields import given
 from .finish import text_reason
 from .frames import EventFrames
@@ -64,7 +64,7 @@ def completions_work(
     gates.streams(bool(given(body.stream)), ability)
     return GenerateWork(
         **target.fields(context),
-        prompt=body.prompt,
+        prompt=prompt_text(body),
         sampling=sampling.completions(body, limit),
         stream=bool(given(body.stream)) or timeouts.gaps_limited(settings),
     )

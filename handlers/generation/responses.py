@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from time import time
+from typing import Any, Final
 
 from engines.protocol.work import GenerateWork
 from generated.sie import models
@@ -43,7 +44,8 @@ class ResponsesSurface(Surface):
         context.response_headers |= success_headers(
             context, generation.answer, collected.completed, since=generation.since
         )
-        return responses_response(identity("resp", context.request_id, target), context.request_id, collected)
+        who = identity("resp", context.request_id, target)
+        return responses_response(who, context.request_id, work, target, collected)
 
 
 def responses_work(context: Context, body: models.ResponsesRequest, target: Target, settings: Settings) -> GenerateWork:
@@ -72,18 +74,60 @@ def _message(item: models.ResponsesRequestInputItem) -> dict[str, Any]:
     return {"role": role(item.role), "content": text}
 
 
-def responses_response(who: Identity, request_id: str, collected: Collected) -> models.ResponsesResponse:
+def responses_response(
+    who: Identity, request_id: str, work: GenerateWork, target: Target, collected: Collected
+) -> models.ResponsesResponse:
     """The whole answer. One that ran out of tokens is ``completed`` too."""
-    text = models.ResponsesOutputText(type="output_text", text="".join(collected.choices[0].text), annotations=[])
+    said = "".join(collected.choices[0].text)
+    text = models.ResponsesOutputText(type="output_text", text=said, annotations=[], logprobs=[])
     message = models.ResponsesOutputMessage(
         type="message", id=f"msg-{request_id}", role="assistant", status="completed", content=[text]
     )
+    sampled = work.sampling
+    defaults = target.profile.runtime.get("default_sampling") or {}
     return models.ResponsesResponse(
         id=who.id,
         object="response",
         created_at=who.created,
+        completed_at=int(time()),
         model=who.model,
         status="completed",
         output=[message],
         usage=responses_usage(collected.completed.usage),
+        temperature=_used(sampled.temperature, defaults.get("temperature")),
+        top_p=_used(sampled.top_p, defaults.get("top_p")),
+        max_output_tokens=sampled.max_tokens,
+        **_FIXED,
     )
+
+
+def _used(asked: float | None, default: object) -> float:
+    """A sampling value: the request's, else the profile's, else 1."""
+    if asked is not None:
+        return asked
+    return float(default) if isinstance(default, int | float) else 1.0
+
+
+_FIXED: Final[dict[str, Any]] = {
+    "error": None,
+    "incomplete_details": None,
+    "instructions": None,
+    "previous_response_id": None,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "top_logprobs": 0,
+    "max_tool_calls": None,
+    "tools": [],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "reasoning": None,
+    "text": models.ResponsesText(format=models.ResponsesTextFormat(type="text")),
+    "truncation": "disabled",
+    "store": False,
+    "background": False,
+    "service_tier": "default",
+    "metadata": {},
+    "safety_identifier": None,
+    "prompt_cache_key": None,
+}
+"""What this surface does not do, in the words of the Responses API."""

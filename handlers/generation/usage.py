@@ -23,4 +23,10 @@ def native_usage(usage: Usage) -> models.GenerateUsage:
 def responses_usage(usage: Usage) -> models.ResponsesUsage:
     """Counts of responses."""
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    return models.ResponsesUsage(input_tokens=prompt, output_tokens=completion, total_tokens=prompt + completion)
+    return models.ResponsesUsage(
+        input_tokens=prompt,
+        output_tokens=completion,
+        total_tokens=prompt + completion,
+        input_tokens_details=models.ResponsesInputDetails(cached_tokens=usage.cached_tokens),
+        output_tokens_details=models.ResponsesOutputDetails(reasoning_tokens=0),
+    )
