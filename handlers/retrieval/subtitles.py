@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 from engines.protocol.events import Segment
 
@@ -15,17 +16,22 @@ def clock(seconds: float, separator: str) -> str:
     return f"{hours:02}:{minutes:02}:{milliseconds // 1000:02}{separator}{milliseconds % 1000:03}"
 
 
-def _cue(segment: Segment, separator: str) -> str:
-    # A blank line ends a cue in both formats and "-->" opens one in WebVTT: neither may come from the text.
-    text = "\n".join(line for line in segment.text.strip().splitlines() if line.strip()).replace("-->", "->")
-    return f"{clock(segment.start, separator)} --> {clock(segment.end, separator)}\n{text}\n"
-
-
 def srt(segments: Sequence[Segment]) -> str:
-    """SubRip: cues numbered from 1, a blank line between them."""
-    return "\n".join(f"{number}\n{_cue(segment, ',')}" for number, segment in enumerate(segments, 1))
+    """SubRip: cues numbered from 1, a blank line between them. A segment without text has no cue."""
+    cues = [(segment, text) for segment in segments if (text := _text(segment))]
+    return "\n".join(f"{number}\n{_span(segment, ',')}\n{text}\n" for number, (segment, text) in enumerate(cues, 1))
 
 
 def vtt(segments: Sequence[Segment]) -> str:
     """WebVTT: the signature line, a blank line, then the cues with a blank line between them."""
-    return "\n".join(["WEBVTT\n", *(_cue(segment, ".") for segment in segments)])
+    cues = [(segment, text) for segment in segments if (text := _text(segment))]
+    return "\n".join(["WEBVTT\n", *(f"{_span(segment, '.')}\n{escape(text, quote=False)}\n" for segment, text in cues)])
+
+
+def _span(segment: Segment, separator: str) -> str:
+    return f"{clock(segment.start, separator)} --> {clock(segment.end, separator)}"
+
+
+def _text(segment: Segment) -> str:
+    """The text of a cue: no blank line, which would end it."""
+    return "\n".join(line.strip() for line in segment.text.splitlines() if line.strip())

@@ -35,7 +35,7 @@ from engines.protocol.events import (
     Usage,
     Word,
 )
-from engines.protocol.work import EncodeWork, ExtractWork, ScoreWork, TranscribeWork, Work
+from engines.protocol.work import EncodeWork, ExtractWork, Item, ScoreWork, TranscribeWork, Work
 
 Script = Callable[[Any], Output | Failed | Completed]
 
@@ -218,3 +218,6 @@ def honest(work: Work) -> Output:
                 words=[Word("Hello", 0.0, 1.0), Word("world.", 1.0, 2.5)] if work.word_timestamps else [],
             )
     raise AssertionError(work)
+
+
+SCORE = ScoreWork(request_id="", model="", query=Item(text="q"), items=[Item(text="a")])

@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import msgspec
 import numpy as np
 import pybase64
 import pytest
@@ -16,6 +15,8 @@ from hypothesis.extra import numpy as hnp
 
 from engines.protocol.events import Tensor
 from handlers.retrieval import numpy_msgpack, vectors
+
+from . import sdk
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -82,33 +83,17 @@ def test_a_tensor_whose_bytes_do_not_fill_its_shape_is_refused() -> None:
         vectors.array(Tensor(dtype="no such type", shape=(1,), data=b"\0"))
 
 
-def sdk_array(value: dict[bytes, Any]) -> Any:
-    """An array as the official SDK's decoder reads it: binary keys, known dtypes, at most eight dimensions."""
-    assert value[b"nd"] is True
-    assert value[b"type"] in {
-        f"{order}{kind}" for order in "<>" for kind in ("f2", "f4", "f8", "i2", "i4", "i8", "u2", "u4", "u8")
-    } | {
-        "|b1",
-        "|i1",
-        "|u1",
-    }
-    assert len(value[b"shape"]) <= 8
-    return np.frombuffer(value[b"data"], dtype=value[b"type"]).reshape(value[b"shape"])
-
-
 @pytest.mark.parametrize("dtype", ["<f4", "<f2", "<f8", "<i4", "|i1", "|u1"])
 @pytest.mark.parametrize("shape", [(0,), (3,), (2, 4)])
 def test_an_array_in_messagepack_is_read_by_the_sdk(dtype: str, shape: tuple[int, ...]) -> None:
     values = np.arange(np.prod(shape)).astype(dtype).reshape(shape)
-    back = msgspec.msgpack.decode(numpy_msgpack.encode({"values": values}))["values"]
-    array = sdk_array(back)
+    array = sdk.unpack(numpy_msgpack.encode({"values": values}))["values"]
     assert array.dtype == values.dtype and array.shape == values.shape and (array == values).all()
 
 
 def test_a_transposed_array_is_written_in_row_order() -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3).T
-    back = msgspec.msgpack.decode(numpy_msgpack.encode(values))
-    assert (sdk_array(back) == values).all()
+    assert (sdk.unpack(numpy_msgpack.encode(values)) == values).all()
 
 
 def test_a_value_without_messagepack_form_is_an_error() -> None:
