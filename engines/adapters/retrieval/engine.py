@@ -1,0 +1,190 @@
+"""The common part of the retrieval engines: load, batch, encode, score."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...batching import Batcher, Done, Limits, Overloaded
+from ...batching.stages import OutOfMemory
+from ...protocol.catalog import ModelEntry, Profile
+from ...protocol.events import EncodeOutput, ItemError, Output, ScoreOutput, Timing, Usage
+from ...protocol.work import EncodeWork, ScoreWork, Work
+from ..base import EngineStatus, Reply, WorkError
+from . import loading
+from .quantize import quantized
+from .runner import Runner
+from .texts import Task, Templates, Text, text_of
+
+CPU_BATCH_TOKENS = 2048
+"""Best on CPUs: activations of a larger batch leave the second-level cache (bench/embed_engine.py)."""
+
+PENDING_BATCHES = 16
+"""Batches' worth of tokens that may wait before new requests are refused."""
+
+
+class RetrievalEngine:
+    """One loaded model behind a batcher. Subclasses load the library's class and read its results."""
+
+    outputs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, entry: ModelEntry, profile: Profile) -> None:
+        self.entry = entry
+        self.profile = profile
+        self._runner: Runner | None = None
+        self._batcher: Batcher | None = None
+        self._templates = Templates(profile, {}, None)
+        self._memory_bytes = 0
+
+    async def load(self) -> None:
+        """Load the weights on a thread of its own.
+
+        Raises:
+            EngineLoadError: the model cannot be served.
+        """
+        self._runner = await asyncio.to_thread(loading.loaded, self.entry.name, self._load)
+        self._batcher = Batcher(self._runner, self._limits(), self.entry.name)
+        self._batcher.start()
+
+    async def run(self, work: Work, reply: Reply) -> None:
+        """Encode or score.
+
+        Raises:
+            WorkError: the work cannot be done.
+        """
+        if isinstance(work, EncodeWork):
+            await self._encode(work, reply)
+        elif isinstance(work, ScoreWork):
+            await self._score(work, reply)
+        else:
+            raise WorkError("INVALID_INPUT", f"model {self.entry.name!r} does not do {type(work).__name__}")
+
+    def status(self) -> EngineStatus:
+        if self._batcher is None:
+            return EngineStatus()
+        load = self._batcher.load()
+        return EngineStatus(
+            queue_depth=load.requests,
+            inflight_batches=load.running,
+            pending_cost=load.pending_tokens,
+            memory_bytes=self._memory_bytes,
+        )
+
+    async def close(self) -> None:
+        """Stop the threads and free the weights."""
+        if self._batcher is not None:
+            await self._batcher.close()
+        self._batcher = None
+        self._runner = None
+
+    # --- for subclasses ---------------------------------------------------------------------------------------------
+
+    def make(self) -> Runner:
+        """Load the library's model; blocks."""
+        raise NotImplementedError
+
+    def output(self, rows: Sequence[Any], work: EncodeWork) -> EncodeOutput:
+        """The rows of the items of ``work`` (``None`` where an item has an error) as vectors."""
+        raise NotImplementedError
+
+    def scores(self, rows: Sequence[Any]) -> ScoreOutput:
+        """Scores from the rows of query and documents."""
+        raise NotImplementedError
+
+    def pairs(self) -> bool:
+        """Whether query and document are read together (a cross-encoder)."""
+        return False
+
+    # --- private ----------------------------------------------------------------------------------------------------
+
+    def _load(self) -> Runner:
+        runner = self.make()
+        model = runner.model
+        self._templates = Templates(self.profile, model.prompts, model.default_prompt_name)
+        tensors = [*model.parameters(), *model.buffers()]
+        self._memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return runner
+
+    def _limits(self) -> Limits:
+        assert self._runner is not None
+        most = self.profile.max_batch_tokens
+        pending = int(self.profile.loadtime.get("max_pending_tokens", PENDING_BATCHES * most))
+        if self._runner.device.type == "cpu":
+            return Limits(min(most, CPU_BATCH_TOKENS), pending_tokens=pending, workers=loading.cores())
+        return Limits(most, pending_tokens=pending)
+
+    async def _encode(self, work: EncodeWork, reply: Reply) -> None:
+        unknown = [kind for kind in work.output_types if kind not in self.outputs]
+        if unknown:
+            raise WorkError(
+                "INVALID_INPUT", f"model {self.entry.name!r} has no {unknown[0]} output", param="output_types"
+            )
+        task: Task | None = None if work.is_query is None else "query" if work.is_query else "document"
+        wants = frozenset(work.output_types)
+        errors: dict[int, ItemError] = {}
+        inputs: list[Text] = []
+        for index, item in enumerate(work.items):
+            text = text_of(item)
+            if isinstance(text, ItemError):
+                errors[index] = text
+            else:
+                inputs.append(self._templates.apply(text, task, work.instruction, wants=wants))
+
+        def finish(rows: list[Any]) -> EncodeOutput:
+            found = iter(rows)
+            output = self.output([None if i in errors else next(found) for i in range(len(work.items))], work)
+            output.output_dtype = work.output_dtype
+            output.errors = errors
+            return output
+
+        if not inputs:
+            reply.admitted()
+            reply.completed(usage=Usage(), timing=Timing(), output=EncodeOutput(errors=errors))
+            return
+        await self._submit(inputs, finish, reply)
+
+    async def _score(self, work: ScoreWork, reply: Reply) -> None:
+        query = self._needed(text_of(work.query), "query")
+        documents = [self._needed(text_of(item), f"items[{i}]") for i, item in enumerate(work.items)]
+        await self._submit(self._score_inputs(query, documents, work), self.scores, reply)
+
+    def _score_inputs(self, query: str, documents: list[str], work: ScoreWork) -> list[Text]:
+        first = self._templates.apply(query, "query", work.instruction)
+        limit = work.max_sequence_length
+        return [first, *(self._templates.apply(text, "document", None, limit=limit) for text in documents)]
+
+    def _needed(self, text: str | ItemError, place: str) -> str:
+        if isinstance(text, ItemError):
+            raise WorkError(text.code, f"{place}: {text.message}", param=place)
+        return text
+
+    async def _submit(self, inputs: Sequence[Text], finish: Any, reply: Reply) -> None:
+        assert self._batcher is not None
+        try:
+            waiting = self._batcher.submit(inputs, finish)
+            reply.admitted()
+            done: Done[Output] = await waiting
+        except Overloaded as error:
+            raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=error.retry_after) from None
+        except OutOfMemory as error:
+            raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=5.0) from None
+        timing = Timing(
+            queue_ms=done.queue_ms,
+            tokenization_ms=done.tokenization_ms,
+            inference_ms=done.inference_ms,
+            postprocessing_ms=done.postprocessing_ms,
+            total_ms=done.total_ms,
+        )
+        reply.completed(usage=Usage(prompt_tokens=sum(done.tokens)), timing=timing, output=done.value)
+
+
+def dense_output(vectors: Sequence[Any], dims: int, work: EncodeWork) -> EncodeOutput:
+    """Vectors (or ``None``) as one (items, dims) tensor."""
+    matrix = np.zeros((len(vectors), dims), dtype=np.float32)
+    for row, vector in zip(matrix, vectors, strict=True):
+        if vector is not None:
+            row[:] = vector
+    return EncodeOutput(dense=quantized(matrix, work.output_dtype), dense_dims=dims)
