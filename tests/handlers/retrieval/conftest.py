@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import cache
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
-import msgspec
 import pytest
 from litestar import Litestar
 
-from generated.sie import operations, routes
-from handlers.http.server import Server
-from handlers.retrieval import (
-    EmbeddingsSurface,
-    EncodeSurface,
-    ExtractSurface,
-    RerankSurface,
-    ScoreSurface,
-    TranscriptionSurface,
-)
+from app import create_app
+from handlers.http.access import AccessLog
 from handlers.services import Services
 from handlers.settings import Settings
 
 from . import fakes
-
-
-class Inference(EmbeddingsSurface, RerankSurface, EncodeSurface, ScoreSurface, ExtractSurface, TranscriptionSurface):
-    """The surfaces of this package."""
 
 
 class Client(httpx.AsyncClient):
@@ -43,18 +28,8 @@ class Client(httpx.AsyncClient):
 def application() -> tuple[Litestar, fakes.Dispatcher]:
     """One application for all tests, and the dispatcher behind it."""
     dispatcher = fakes.Dispatcher()
-    settings = Settings()
-    services = Services(fakes.Catalog(), dispatcher, fakes.Cluster(), settings)
-    server: Any = Server(
-        operations.ALL,
-        msgspec.json.decode(Path(operations.DOCUMENT).read_bytes()),
-        settings,
-        version="0.6.26",
-        wrapped=frozenset({"proxy_openai_embeddings", "proxy_openai_transcription"}),
-    )
-    tags = dict.fromkeys(("health", "models", "pools", "config", "docs", "observability"))
-    handlers: Any = SimpleNamespace(inference=Inference(services), **tags)
-    return Litestar(route_handlers=routes.build(handlers, server), openapi_config=None), dispatcher
+    services = Services(fakes.Catalog(), dispatcher, fakes.Cluster(), Settings())
+    return create_app(services, AccessLog(None)), dispatcher
 
 
 @pytest.fixture
