@@ -81,7 +81,8 @@ def _not_auth(failure: Failure) -> bool:
 
 SHAPES: Final[Mapping[str, Shape]] = {
     "OpenAIErrorEnvelope": Shape("openai", openai, _not_auth),
-    "RerankError": Shape("message", message, lambda f: f.native != "GATEWAY_AUTH_MISCONFIGURED"),
+    "OpenAIModelLoadFailedEnvelope": Shape("openai", load_failed),
+    "RerankError": Shape("message", message, _not_auth),
     "StandardApiError": Shape("detail", detail),
     "BundleConflictResponse": Shape("detail", detail),
     "ModelNotFoundResponse": Shape("detail", detail),
@@ -129,7 +130,7 @@ def wrapped(failure: Failure) -> Failure:
 
 
 def with_auth(body: dict[str, Any], failure: Failure, family: Family) -> dict[str, Any]:
-    """An auth failure in the declared shape, plus what the SDKs of the surface read."""
+    """A refused token in the declared shape, plus what the SDKs of the surface read."""
     body = detail(failure) | body
     if family == "openai":
         body |= openai(failure)

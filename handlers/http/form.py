@@ -67,7 +67,7 @@ class FormDecoder:
                 size += len(chunk)
                 if size > limit:
                     raise PayloadTooLarge(f"The form is larger than {limit} bytes")
-                for event in parser.parse(chunk) if chunk and not parser.closed else ():  # after the end: epilogue
+                for event in parser.parse(chunk) if chunk else ():
                     if isinstance(event, MultipartSegment):
                         part = self._open(event, filenames)
                     elif event is None:
@@ -91,7 +91,7 @@ class FormDecoder:
             raise UnsupportedMediaType(media, self.media)
         if not options.get("boundary"):
             raise InvalidField(None, "Malformed form: the Content-Type has no boundary")
-        return PushMultipartParser(options["boundary"], max_segment_count=MAX_PARTS, strict=True)
+        return PushMultipartParser(options["boundary"], max_segment_count=MAX_PARTS)
 
     def _open(self, segment: MultipartSegment, filenames: dict[str, str]) -> _Part:
         name = str(segment.name)

@@ -81,7 +81,7 @@ class Responder:
     def failure(self, envelope: Envelope, context: RequestContext, failure: Failure, done: Done | None) -> Answer:
         """The answer that a failure stands for, in the envelope that was settled on (headers: contract A.7)."""
         body = envelope.shape.write(failure)
-        if failure.native in AUTH_CODES:
+        if failure.status in {401, 403} and failure.native in AUTH_CODES:
             body = with_auth(body, failure, envelope.family)
         context.response_headers = failure.headers
         headers = self.headers(context, _JSON)
