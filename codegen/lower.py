@@ -8,21 +8,12 @@ from codegen import schemas
 from codegen.document import SCHEMAS, Document, Site, Tree
 from codegen.ir import Body, Operation, Parameter, Response, Service, Tag, Type
 from codegen.lowering import Lowering, scalar
+from codegen.models import constraints
 from codegen.names import class_name
 
 MULTIPART = "multipart/form-data"
 EVENTS = "text/event-stream"
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
-_META = {
-    "minimum": "ge",
-    "maximum": "le",
-    "exclusiveMinimum": "gt",
-    "exclusiveMaximum": "lt",
-    "multipleOf": "multiple_of",
-    "minLength": "min_length",
-    "maxLength": "max_length",
-    "pattern": "pattern",
-}
 
 
 def service(document: Document, lowering: Lowering) -> Service:
@@ -87,8 +78,8 @@ class _Reader:
             return f"Literal[{', '.join(repr(value) for value in schema['enum'] if value is not None)}]"
         admitted = schemas.types(self.document, schema) - {"null"}
         kind = "number" if "number" in admitted else min(admitted)
-        meta = [f"{_META[key]}={value!r}" for key, value in scalar(schema, kind).items() if key in _META]
-        return f"Annotated[{_SCALARS[kind]}, Meta({', '.join(meta)})]" if meta else _SCALARS[kind]
+        meta = constraints(scalar(schema, kind))
+        return f"Annotated[{_SCALARS[kind]}, Meta({meta})]" if meta else _SCALARS[kind]
 
     def body(self, site: Site) -> Body:
         node = self.document.resolve(site.node["requestBody"])

@@ -24,12 +24,14 @@ class Lowering:
     Attributes:
         definitions: class name -> lowered schema.
         closed: names of classes that refuse unknown members.
+        keyed: stand-ins for the values of maps, with the constraints of those maps' keys.
     """
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.definitions: dict[str, Tree] = {}
         self.closed: set[str] = set()
+        self.keyed: dict[str, Tree] = {}
         for name, schema in document.schemas.items():
             self._define(class_name(name), schema)
 
@@ -150,15 +152,17 @@ class Lowering:
         """An object without named members: a dict."""
         lowered: Tree = {}
         values = schema.get("additionalProperties")
-        if isinstance(values, dict) and not schema.get("properties"):
-            lowered["additionalProperties"] = self._lower(values, f"{hint}Value")
-        else:
-            lowered["additionalProperties"] = True
+        typed = isinstance(values, dict) and not schema.get("properties")
+        value = self._lower(values, f"{hint}Value") if typed else {}
+        keys = scalar(self.document.resolve(schema.get("propertyNames", {})), "string")
+        if keys:
+            self.keyed[f"{hint}Entry"] = keys
+            self.definitions[f"{hint}Entry"] = value
+            value = {"$ref": f"{SCHEMAS}{hint}Entry"}
+        lowered["additionalProperties"] = value or True
         for keyword in ("minProperties", "maxProperties"):
             if keyword in schema:
                 lowered[keyword] = schema[keyword]
-        if isinstance(schema.get("propertyNames"), dict):
-            lowered["propertyNames"] = self._lower(schema["propertyNames"], f"{hint}Key")
         return lowered
 
 

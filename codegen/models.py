@@ -37,6 +37,16 @@ _OPTIONS = [
     "--formatters",
     "builtin",
 ]
+META = {
+    "minimum": "ge",
+    "maximum": "le",
+    "exclusiveMinimum": "gt",
+    "exclusiveMaximum": "lt",
+    "multipleOf": "multiple_of",
+    "minLength": "min_length",
+    "maxLength": "max_length",
+    "pattern": "pattern",
+}
 _WIDTH = 116  # of a docstring inside a class, under the line length of 120
 
 
@@ -81,8 +91,9 @@ class _Polish(ast.NodeTransformer):
     Descriptions only as docstrings, no aliases beside those of the document, no null twice.
     """
 
-    def __init__(self, aliases: dict[str, ast.expr]) -> None:
+    def __init__(self, aliases: dict[str, ast.expr], keyed: dict[str, Tree]) -> None:
         self.aliases = aliases
+        self.keyed = keyed
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         alias = self.aliases.get(node.id)
@@ -105,6 +116,10 @@ class _Polish(ast.NodeTransformer):
         return functools.reduce(lambda left, right: ast.BinOp(left, ast.BitOr(), right), ordered)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if isinstance(node.slice, ast.Tuple) and isinstance(value := node.slice.elts[-1], ast.Name):
+            keys = constraints(self.keyed.get(value.id, {}))
+            if keys:
+                node.slice.elts[0] = ast.parse(f"Annotated[str, Meta({keys})]", mode="eval").body
         self.generic_visit(node)
         if isinstance(node.value, ast.Name) and node.value.id == "Annotated" and isinstance(node.slice, ast.Tuple):
             kept = [element for element in node.slice.elts if not _is_empty_meta(element)]
@@ -112,6 +127,11 @@ class _Polish(ast.NodeTransformer):
                 return kept[0]
             node.slice.elts = kept
         return node
+
+
+def constraints(schema: Tree) -> str:
+    """Constraints of a lowered scalar as arguments of `Meta`."""
+    return ", ".join(f"{META[key]}={value!r}" for key, value in schema.items() if key in META)
 
 
 def _members(node: ast.expr) -> list[ast.expr]:
@@ -132,7 +152,7 @@ class _Writer:
 
     def __init__(self, module: ast.Module, lowering: Lowering) -> None:
         self.module = module
-        self.names = set(lowering.definitions)
+        self.names = set(lowering.definitions) - set(lowering.keyed)
         self.closed = lowering.closed
         self.polish = _Polish(
             {
@@ -142,7 +162,8 @@ class _Writer:
                 and isinstance(node.target, ast.Name)
                 and node.value is not None
                 and node.target.id not in self.names
-            }
+            },
+            lowering.keyed,
         )
 
     def blocks(self) -> list[str]:

@@ -216,7 +216,7 @@ def beyond_structs(document: Document, schema: Any, base: str) -> Iterator[tuple
         for key in ("properties",):
             for name, member in node.get(key, {}).items():
                 yield from visit(member, pointer(at, key, name))
-        for key in ("items", "additionalProperties", "propertyNames"):
+        for key in ("items", "additionalProperties"):
             if isinstance(node.get(key), dict):
                 yield from visit(node[key], pointer(at, key))
         for key in ("anyOf", "oneOf"):
@@ -249,13 +249,17 @@ def _own_excess(document: Document, node: Tree) -> Iterator[str]:
     if node.get("format") in ("byte", "binary") and {"minLength", "maxLength", "pattern"} & set(node):
         yield "format"
     if "object" in own:
-        yield from _object_excess(node)
+        yield from _object_excess(document, node)
 
 
-def _object_excess(node: Tree) -> Iterator[str]:
+def _object_excess(document: Document, node: Tree) -> Iterator[str]:
     members = node.get("properties", {})
     if members and {"minProperties", "maxProperties", "propertyNames"} & set(node):
         yield min({"minProperties", "maxProperties", "propertyNames"} & set(node))
+    keys = document.resolve(node.get("propertyNames", {}))
+    exact = ANNOTATIONS | {"type", "minLength", "maxLength", "pattern"}
+    if not members and (set(keys) - exact or python_pattern(keys.get("pattern", "")) is None):
+        yield "propertyNames"
     if members and isinstance(node.get("additionalProperties"), dict):
         yield "additionalProperties"
     if not members and node.get("additionalProperties") is False:

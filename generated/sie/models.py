@@ -629,7 +629,7 @@ class RerankError(Struct, kw_only=True):
 
 
 class RerankOptions(Struct, kw_only=True, forbid_unknown_fields=True):
-    max_seq_length: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    max_seq_length: Annotated[int, Meta(ge=1, le=9223372036854775807)] | UnsetType | None = UNSET
     """Positive request-time sequence-length cap, clamped to the model's
     configured ceiling. Reranker truncation preserves the instruction and
     query and truncates candidate document tokens first.
@@ -675,7 +675,7 @@ class RerankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """Text query. Blank or whitespace-only values are rejected."""
     options: RerankOptions | UnsetType | None = UNSET
     return_documents: bool | UnsetType | None = UNSET
-    top_n: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    top_n: Annotated[int, Meta(ge=1, le=9223372036854775807)] | UnsetType | None = UNSET
 
 
 class RerankResult(Struct, kw_only=True):
@@ -715,7 +715,7 @@ class RerankV2Request(Struct, kw_only=True, forbid_unknown_fields=True):
     options: RerankOptions | UnsetType | None = UNSET
     priority: UnsetType | None = UNSET
     """`priority` is not supported by this SIE compatibility subset; omit it or send null."""
-    top_n: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    top_n: Annotated[int, Meta(ge=1, le=9223372036854775807)] | UnsetType | None = UNSET
 
 
 class ResolveBundleConflictDetail(Struct, kw_only=True):
@@ -1242,7 +1242,12 @@ class GenerateRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     renders one user turn through the model's native chat template.
     """
     logit_bias: (
-        Annotated[dict[str, Annotated[float, Meta(ge=-100.0, le=100.0)]], Meta(max_length=1024)] | UnsetType | None
+        Annotated[
+            dict[Annotated[str, Meta(pattern="^[0-9]{1,10}\\Z")], Annotated[float, Meta(ge=-100.0, le=100.0)]],
+            Meta(max_length=1024),
+        ]
+        | UnsetType
+        | None
     ) = UNSET
     """Per-token additive sampler bias. Keys are integer token ids encoded as
     strings; values are finite numbers in ``[-100, 100]``. At most 1024
@@ -1488,7 +1493,12 @@ class ChatCompletionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     non-numeric values yield 400 ``invalid_request``.
     """
     logit_bias: (
-        Annotated[dict[str, Annotated[float, Meta(ge=-100.0, le=100.0)]], Meta(max_length=1024)] | UnsetType | None
+        Annotated[
+            dict[Annotated[str, Meta(pattern="^[0-9]{1,10}\\Z")], Annotated[float, Meta(ge=-100.0, le=100.0)]],
+            Meta(max_length=1024),
+        ]
+        | UnsetType
+        | None
     ) = UNSET
     """OpenAI `logit_bias` — `{token_id_string: bias_float}`. Keys must parse as integer token ids; values must be finite
     numbers in [-100.0, 100.0]. Map size capped at 1024 keys (request rejects with 400 invalid_request beyond the cap).

@@ -11,7 +11,7 @@ from generated.sie import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "2f14a18c9204b7a50aeb372b2b0c0e291983fdc206cb818cb0e8955b2fd1e33c"
+DOCUMENT_SHA256 = "326e6bf7ce6db70bd24429a7ec0a6cbb436795f1aaa9248a709d51821061dc78"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
