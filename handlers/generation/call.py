@@ -10,7 +10,7 @@ from engines.protocol.cluster import Answer, DispatchError, Route, Timeouts
 from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, FailureCode
 from engines.protocol.work import GenerateWork
 
-from ..errors import Failure, from_dispatch, from_failed
+from ..errors import Capacity, Failure, from_dispatch, from_failed
 from ..services import Services
 
 _ABORTED: Final[dict[str, tuple[FailureCode, str]]] = {
@@ -74,9 +74,17 @@ async def admit(services: Services, work: GenerateWork, route: Route, timeouts: 
             if isinstance(event, Admitted):
                 return Generation(answer, events, event, since)
             if isinstance(event, Failed):
-                raise from_failed(event)
+                raise _refusal(services, work, event)
             raise Failure(500, "malformed_worker_response", f"The worker sent {type(event).__name__} before admission")
         raise Failure(504, "transport_failure", "Result channel closed")
     except BaseException:
         await answer.aclose()
         raise
+
+
+def _refusal(services: Services, work: GenerateWork, event: Failed) -> Failure:
+    """Why work was not admitted. Time that ran out while the model was still loading is worth a retry."""
+    name = work.model if work.profile == "default" else f"{work.model}:{work.profile}"
+    if event.code == "overall_timeout" and services.cluster.model_status(name).state == "loading":
+        return Capacity(f"Model '{name}' is still loading", 5, code="MODEL_LOADING")
+    return from_failed(event)
