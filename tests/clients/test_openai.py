@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from tests.live import CHAT_MODEL, EMBEDDING_MODEL, KEY
 
-CAPITAL: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+CAPITAL: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Tell me the capital of France."}]
 
 
 @pytest.fixture
