@@ -218,12 +218,12 @@ class _Life:
         if self._cluster is not None:
             await self._cluster.stop()
         await self._quiet(1.0)
-        for running in list(self._serve.running):
-            running.cancel()
+        for task in self._serve.visits.tasks():
+            task.cancel()
 
     async def _quiet(self, limit: float) -> None:
         """Wait until no request runs, at most ``limit`` seconds, or until someone is in a hurry."""
-        running = {task for task in self._serve.running if task is not asyncio.current_task()}
+        running = self._serve.visits.tasks() - {asyncio.current_task()}
         if not running or self._hurry.is_set():
             return
         ended = asyncio.ensure_future(asyncio.wait(running, timeout=limit))

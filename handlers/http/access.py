@@ -40,10 +40,13 @@ class AccessLog:
         self._encode = msgspec.json.Encoder().encode_lines
         self._handle: asyncio.TimerHandle | None = None
 
+    @property
+    def enabled(self) -> bool:
+        """Whether lines go anywhere."""
+        return self._write is not None
+
     def __call__(self, line: Line) -> None:
         """Take one line."""
-        if self._write is None:
-            return
         self._lines.append(line)
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(self._delay, self.flush)

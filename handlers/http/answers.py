@@ -41,12 +41,11 @@ class Gone:
 
     __slots__ = ("done",)
 
-    def __init__(self, done: Done | None) -> None:
+    def __init__(self, done: Done) -> None:
         self.done = done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.done is not None:
-            self.done(499, True)
+        self.done(499, True)
 
 
 class EventStream:
@@ -140,43 +139,6 @@ async def close(frames: AsyncIterator[bytes]) -> None:
         await aclose()
 
 
-class Watch:
-    """Cancels the current task when the client leaves. Costs one timer for a request that ends within ``delay``."""
-
-    __slots__ = ("_handle", "_receive", "_task", "_watcher", "left")
-
-    def __init__(self, receive: Receive, delay: float = 0.02) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._receive = receive
-        self._watcher: asyncio.Task[None] | None = None
-        self.left = False
-        self._handle: asyncio.TimerHandle | None = task.get_loop().call_later(delay, self._start)
-
-    def _start(self) -> None:
-        self._watcher = self._task.get_loop().create_task(self._wait())
-
-    async def _wait(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        if self._handle is not None:
-            self.left = True
-            self._task.cancel()
-
-    def stop(self) -> None:
-        """Stop watching; the task is not cancelled after this."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-        if self._watcher is not None:
-            self._watcher.cancel()
-
-    def acknowledge(self) -> None:
-        """Take the cancellation back: the task goes on, to end its request."""
-        self._task.uncancel()
-
-
 @lru_cache(maxsize=1024)
 def negotiate(accept: bytes, offered: tuple[str, ...]) -> str:
     """The media type of ``offered`` that an ``Accept`` header prefers.
@@ -199,4 +161,4 @@ def negotiate(accept: bytes, offered: tuple[str, ...]) -> str:
     return best
 
 
-__all__ = ["EVENT_STREAM", "Answer", "EventStream", "Gone", "Watch", "close", "negotiate"]
+__all__ = ["EVENT_STREAM", "Answer", "EventStream", "Gone", "close", "negotiate"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import perf_counter
 from typing import Any
 
 from .ids import request_id
@@ -31,7 +30,6 @@ class RequestContext:
         self.operation = operation
         self.raw = raw
         self.request_id = request_id()
-        self.started = perf_counter()
         self.response_headers: dict[str, str] = {}
         self.media_type: str | None = None
         self.status: int | None = None

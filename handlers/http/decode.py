@@ -38,24 +38,28 @@ class BodyDecoder:
         self._decoders: dict[str, Callable[[bytes], Any]] = {
             name: (msgspec.msgpack if _is_msgpack(name) else msgspec.json).Decoder(type).decode for name in media
         }
+        self._chosen = {name.encode(): name for name in media}
         self._validator = None if schema is None else jsonschema_rs.validator_for(dict(schema))
 
-    async def __call__(self, content_type: bytes | None, raw: bytes) -> Any:
+    def __call__(self, content_type: bytes | None, raw: bytes) -> Any:
         """The decoded body.
 
         Raises:
             UnsupportedMediaType: the operation does not take that ``Content-Type``.
             Failure: 400, malformed or not as the document says; ``param`` names the field.
         """
-        media = self.choose(content_type)
-        if len(raw) < THREAD_FROM:
-            return self.decode(media, raw)
-        return await asyncio.to_thread(self.decode, media, raw)
+        return self.decode(self.choose(content_type), raw)
+
+    async def in_thread(self, content_type: bytes | None, raw: bytes) -> Any:
+        """The same for a body of ``THREAD_FROM`` bytes or more."""
+        return await asyncio.to_thread(self, content_type, raw)
 
     def choose(self, content_type: bytes | None) -> str:
         """The media type that ``content_type`` names. A body without one is taken as the first of the document."""
         if not content_type:
             return self.media[0]
+        if (known := self._chosen.get(content_type)) is not None:
+            return known
         media = content_type.decode("latin-1").partition(";")[0].strip().lower()
         if media not in self._decoders:
             raise UnsupportedMediaType(media, self.media)

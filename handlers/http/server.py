@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from time import perf_counter, time
 from typing import Any
 
 from litestar import Request, Response, WebSocket
 from litestar.exceptions import HTTPException
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, Receive
 
 from ..errors import Failure, Internal, InvalidField, NotImplementedYet
 from ..settings import Settings
-from .access import AccessLog, Line
-from .answers import Answer, Done, Gone, Watch
+from .access import AccessLog
+from .answers import Answer, Done, Gone
 from .auth import Guard
 from .body import ClientGone, read
 from .context import RequestContext
+from .decode import THREAD_FROM
 from .envelopes import SHAPES, Shape, wrapped
 from .form import FormDecoder
 from .plan import Plan
 from .respond import Responder
 from .unrouted import Paths, not_allowed
+from .visits import Visits
 
 logger = logging.getLogger("sie.http")
 
@@ -56,7 +57,7 @@ class Server:
         shapes: Mapping[str, Shape] = SHAPES,
     ) -> None:
         self.guard = Guard(settings)
-        self.access = access or AccessLog(None)
+        self.visits = Visits(access or AccessLog(None))
         self.respond = Responder(settings, version)
         self._schemas = document.get("components", {}).get("schemas", {})
         self._shapes = shapes
@@ -65,7 +66,6 @@ class Server:
         for operation in operations:
             self.add(operation)
         self.paths = Paths(self.plans.values())
-        self.running: set[asyncio.Task[Any]] = set()
         self._wrapped = wrapped
 
     def add(self, operation: Any) -> None:
@@ -75,49 +75,50 @@ class Server:
     async def __call__(self, operation: Any, request: AnyRequest, handler: Handler | None, *path: str) -> ASGIApp:
         """Serve one request. Raises only the cancellation of a server that stops."""
         plan = self.plans[operation.id]
-        context = RequestContext(operation, dict(request.scope["headers"]))
-        done = self._done(request.scope["method"], operation.path, context)
-        watch: Watch | None = None
+        scope, receive = request.scope, request.receive
+        context = RequestContext(operation, dict(scope["headers"]))
+        visit = self.visits.begin(scope["method"], operation.path, context.request_id)
         try:
             if plan.secured:
                 self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
             if handler is None:
                 raise NotImplementedYet(operation.id)
-            arguments = await self._arguments(plan, context, request, path)
-            watch = Watch(request.receive)
+            for name in plan.required:
+                if context.header(name) is None:
+                    raise InvalidField(name, f"Missing required header '{name}'")
+            if plan.decode is not None:
+                path = (*path, await self._body(plan, context, receive))
+            visit.watch(receive)
             try:
-                result = await handler(context, *arguments)
+                result = await handler(context, *path)
             finally:
-                watch.stop()
-            return self.respond.success(plan, context, result, done)
+                visit.unwatch()
+            return self.respond.success(plan, context, result, visit)
         except Failure as failure:
-            return self._failure(plan, context, failure, done)
+            return self._failure(plan, context, failure, visit)
         except ClientGone:
-            return Gone(done)
+            return Gone(visit)
         except asyncio.CancelledError:
-            if watch is None or not watch.left:
-                done(503, False)
+            if not visit.left:
+                visit(503, False)
                 raise
-            watch.acknowledge()
-            return Gone(done)
+            visit.acknowledge()
+            return Gone(visit)
         except Exception:
             logger.exception("unhandled exception in %s, request %s", operation.id, context.request_id)
-            return self._failure(plan, context, Internal(), done)
+            return self._failure(plan, context, Internal(), visit)
 
-    async def _arguments(
-        self, plan: Plan, context: RequestContext, request: AnyRequest, path: tuple[str, ...]
-    ) -> tuple[Any, ...]:
-        """What the handler gets after the context: path parameters, then the decoded body."""
-        for name in plan.required:
-            if context.header(name) is None:
-                raise InvalidField(name, f"Missing required header '{name}'")
+    @staticmethod
+    async def _body(plan: Plan, context: RequestContext, receive: Receive) -> Any:
         decode = plan.decode
-        if decode is None:
-            return path
         if isinstance(decode, FormDecoder):
-            return (*path, await decode(context.raw, request.receive, plan.limit, context.filenames))
-        body = await read(context.raw, request.receive, plan.limit)
-        return (*path, await decode(context.raw.get(b"content-type"), body))
+            return await decode(context.raw, receive, plan.limit, context.filenames)
+        assert decode is not None
+        body = await read(context.raw, receive, plan.limit)
+        content_type = context.raw.get(b"content-type")
+        if len(body) < THREAD_FROM:
+            return decode(content_type, body)
+        return await decode.in_thread(content_type, body)
 
     def _failure(self, plan: Plan, context: RequestContext, failure: Failure, done: Done | None) -> Answer:
         if context.operation.id in self._wrapped:
@@ -131,13 +132,13 @@ class Server:
         headers.append((b"allow", allow.encode()))
         if self.respond.cors.enabled:
             headers += self.respond.cors.preflight(context.raw, allow.encode())
-        return Answer(204, b"", headers, self._done("OPTIONS", request.scope["path"], context))
+        return Answer(204, b"", headers, self.visits.begin("OPTIONS", request.scope["path"], context.request_id))
 
     async def upgrade_required(self, operation: Any, request: AnyRequest) -> ASGIApp:
         """Answer a plain GET of a WebSocket: 426."""
         plan = self.plans[operation.id]
         context = RequestContext(operation, dict(request.scope["headers"]))
-        done = self._done("GET", operation.path, context)
+        done = self.visits.begin("GET", operation.path, context.request_id)
         try:
             if plan.secured:
                 self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
@@ -161,7 +162,7 @@ class Server:
             await _refuse(socket, self._failure(plan, context, failure, None))
             return
         await socket.accept()
-        done = self._done("WEBSOCKET", operation.path, context)
+        done = self.visits.begin("WEBSOCKET", operation.path, context.request_id)
         try:
             await handler(context, *path, socket)
         finally:
@@ -196,24 +197,10 @@ class Server:
     def _outside(self, context: RequestContext, method: str, path: str, failure: Failure) -> Response[bytes]:
         plan = self.paths.find(path)
         answer = self.respond.failure(self.paths.envelope(path, failure.status), context, failure, None)
-        self._done(method, plan.operation.path if plan else "", context)(failure.status, False)
+        self.visits.begin(method, plan.operation.path if plan else "", context.request_id)(failure.status, False)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
         media = headers.pop("content-type")
         return Response(answer.body, status_code=answer.status, headers=headers, media_type=media)
-
-    def _done(self, method: str, route: str, context: RequestContext) -> Done:
-        """What ends a request: it leaves the set of those that run and gets its line in the access log."""
-        task = asyncio.current_task()
-        if task is not None:
-            self.running.add(task)
-
-        def done(status: int, left: bool) -> None:
-            if task is not None:
-                self.running.discard(task)
-            ms = (perf_counter() - context.started) * 1000.0
-            self.access(Line(round(time(), 3), method, route, status, round(ms, 2), context.request_id, left))
-
-        return done
 
 
 def _allow(error: HTTPException) -> str:

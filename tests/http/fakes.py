@@ -136,6 +136,8 @@ def server(*operations: Operation, lines: list[Line] | None = None, **options: A
     """A server of ``operations`` with the settings given; ``lines`` gets its access log."""
 
     class Gather(AccessLog):
+        enabled = True
+
         def __call__(self, line: Line) -> None:
             if lines is not None:
                 lines.append(line)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from handlers.errors import Failure
-from handlers.http.decode import THREAD_FROM, BodyDecoder
+from handlers.http.decode import BodyDecoder
 from handlers.http.explain import integral
 
 JSON = "application/json"
@@ -205,23 +205,3 @@ def test_second_pass_names_the_field(body: Any, code: str, param: str | None) ->
 def test_second_pass_lets_good_bodies_through() -> None:
     decoder = BodyDecoder(dict[str, Any], (JSON,), SCHEMA)
     assert decoder.decode(JSON, b'{"n": 1.0, "stream": null}') == {"n": 1.0, "stream": None}
-
-
-async def test_large_body_decodes_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-
-    calls: list[object] = []
-    real = asyncio.to_thread
-
-    async def spy(function: Any, *arguments: Any) -> Any:
-        calls.append(function)
-        return await real(function, *arguments)
-
-    monkeypatch.setattr(asyncio, "to_thread", spy)
-    decoder = BodyDecoder(Body, (JSON,))
-    small = b'{"model": "m"}'
-    await decoder(None, small)
-    assert not calls
-    body = await decoder(None, small + b" " * THREAD_FROM)
-    assert body.model == "m"
-    assert len(calls) == 1

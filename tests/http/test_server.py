@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from generated.sie.operations import Response
 from handlers import errors
 from handlers.errors import Failure
 from handlers.http.access import Line
+from handlers.http.decode import THREAD_FROM, BodyDecoder
 from tests.http.driver import Exchange
 from tests.http.fakes import JSON, MSGPACK, Reply, StandardApiError, operation, server
 
@@ -156,6 +158,22 @@ async def test_client_that_leaves_within_its_body_gets_nothing() -> None:
     done = await exchange.run(server(made, lines=lines), made, answer)
     assert done.status == 0
     assert (lines[0].status, lines[0].left) == (499, True)
+
+
+async def test_large_body_is_decoded_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    real = BodyDecoder.decode
+
+    def spy(self: BodyDecoder, media: str, raw: bytes) -> Any:
+        threads.append(threading.get_ident())
+        return real(self, media, raw)
+
+    monkeypatch.setattr(BodyDecoder, "decode", spy)
+    row = msgspec.structs.replace(operation().body, max_bytes=1 << 20)
+    for body in (GOOD, GOOD + b" " * THREAD_FROM):
+        assert (await call(body=body, operation=operation(body=row))).json == {"text": "m"}
+    assert threads[0] == threading.get_ident()
+    assert threads[1] != threading.get_ident()
 
 
 @pytest.mark.parametrize("media", ["text/plain", "multipart/form-data; boundary=x"])
@@ -468,4 +486,4 @@ async def test_nothing_is_left_running() -> None:
     made_server = server(made)
     await Exchange(GOOD).run(made_server, made, answer)
     await Exchange(b"[]").run(made_server, made, answer)
-    assert not made_server.running
+    assert not made_server.visits.tasks()
