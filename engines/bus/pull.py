@@ -46,9 +46,8 @@ class PullConsumer:
         self._room = room
         self._inbox = client.new_inbox()
         self._subscription: Subscription | None = None
-        self._open: dict[str, int] = {}
-        self._heard: dict[str, float] = {}
-        self._count = 0
+        self._credit = 0
+        self._heard = 0.0
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.missing = asyncio.Event()
@@ -56,7 +55,7 @@ class PullConsumer:
 
     async def start(self) -> None:
         self._subscription = await self._client.subscribe(
-            f"{self._inbox}.*", cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
+            self._inbox, cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
         )
         self._wanted.set()
         self._task = asyncio.create_task(self._ask(), name="pull")
@@ -79,7 +78,7 @@ class PullConsumer:
 
     def reset(self) -> None:
         """Forget requests made before a reconnect."""
-        self._open.clear()
+        self._credit = 0
         self._wanted.set()
 
     async def _ask(self) -> None:
@@ -89,58 +88,39 @@ class PullConsumer:
                 async with asyncio.timeout(HEARTBEAT):
                     await self._wanted.wait()
             self._wanted.clear()
-            now = loop.time()
-            for reply in [reply for reply, at in self._heard.items() if now - at > 2.5 * HEARTBEAT]:
-                # no message and no heart-beat: the server has lost this request
-                self._close(reply)
+            if loop.time() - self._heard > 2.5 * HEARTBEAT:
+                # neither message nor heart-beat: the server has lost our requests
+                self._credit = 0
             room = self._room()
-            wanted = room - sum(self._open.values())
-            # asking in halves keeps the number of requests small while there is always one open
+            wanted = room - self._credit
+            # asking in halves keeps requests few while there is always one open
             if wanted > 0 and wanted * 2 >= room and self._client.is_connected:
-                self._count += 1
-                reply = f"{self._inbox}.{self._count}"
-                self._open[reply] = wanted
-                self._heard[reply] = now
-                request = {
-                    "batch": wanted,
-                    "expires": int(EXPIRES * 1e9),
-                    "idle_heartbeat": int(HEARTBEAT * 1e9),
-                }
-                try:
-                    await self._client.publish(self._next, json.dumps(request).encode(), reply=reply)
-                except Exception as error:  # the client reconnects by itself; the next turn asks again
-                    self._close(reply)
-                    log.warning("bus: cannot ask for work: %s", error)
+                self._credit += wanted
+                self._heard = loop.time()
+                await self._request(wanted)
+
+    async def _request(self, batch: int) -> None:
+        request = {"batch": batch, "expires": int(EXPIRES * 1e9), "idle_heartbeat": int(HEARTBEAT * 1e9)}
+        try:
+            await self._client.publish(self._next, json.dumps(request).encode(), reply=self._inbox)
+        except Exception as error:  # the client reconnects by itself; the next turn asks again
+            self._credit = max(0, self._credit - batch)
+            log.warning("bus: cannot ask for work: %s", error)
 
     async def _receive(self, message: Msg) -> None:
-        reply = message.subject
+        self._heard = asyncio.get_running_loop().time()
         headers = message.headers or {}
-        if message.reply and "Status" not in headers:
-            self._took(reply)
+        status = headers.get("Status")
+        if status is None:
+            # delivered under its own subject, so it does not tell which request it answers: one sum for all
+            self._credit = max(0, self._credit - 1)
             self._deliver(Delivery(message.data, message.reply, _tries(message.reply), dict(headers)))
-            return
-        status = headers.get("Status", "")
-        if status == "100":
-            if reply in self._heard:
-                self._heard[reply] = asyncio.get_running_loop().time()
-            return
-        if status == "503" or (status == "409" and "Deleted" in headers.get("Description", "")):
-            self.missing.set()
-        self._close(reply)
-        self._wanted.set()
-
-    def _took(self, reply: str) -> None:
-        left = self._open.get(reply, 0) - 1
-        if left > 0:
-            self._open[reply] = left
-            self._heard[reply] = asyncio.get_running_loop().time()
-        else:
-            self._close(reply)
+        elif status != "100":
+            # the end of a request: expired, refused, or of a consumer that is gone
+            if status == "503" or "Deleted" in headers.get("Description", ""):
+                self.missing.set()
+            self._credit = max(0, self._credit - int(headers.get("Nats-Pending-Messages", self._credit)))
             self._wanted.set()
-
-    def _close(self, reply: str) -> None:
-        self._open.pop(reply, None)
-        self._heard.pop(reply, None)
 
 
 def _tries(ack: str) -> int:

@@ -249,7 +249,7 @@ def _read_bundle(path: Path, source: str) -> Bundle:
 
 
 def _files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.rglob("*") if path.suffix in {".yaml", ".yml"} and path.is_file())
+    return sorted(path for path in directory.iterdir() if path.suffix in {".yaml", ".yml"} and path.is_file())
 
 
 def _directories(environ: Mapping[str, str], name: str) -> list[Path]:

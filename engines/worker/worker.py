@@ -40,6 +40,8 @@ log = logging.getLogger("sie.worker")
 HEARTBEAT_EVERY = 1.0
 REMEMBER_CANCELLED = 10_000
 CANCEL_PATIENCE = 5.0
+PATIENCE = 0.95
+"""Share of a request's time that may pass before its model must be ready."""
 
 
 class Job:
@@ -192,7 +194,9 @@ class Worker:
             reply.failed("inference_error", f"the engine failed: {type(error).__name__}")
 
     async def _run_engine(self, work: Work, resolved: Resolved, reply: AttemptReply) -> None:
-        waiting = asyncio.timeout(max(0.0, work.deadline - time.time()) if work.deadline else None)
+        # a little before the gateway gives up, so that the caller hears why
+        left = (work.deadline - time.time()) * PATIENCE if work.deadline else None
+        waiting = asyncio.timeout(left)
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with waiting:

@@ -82,5 +82,8 @@ if __name__ == "__main__":
         subprocess.Popen(
             [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
         )
-    extra = ["--max-tries", os.environ["FAKE_MAX_TRIES"]] if "FAKE_MAX_TRIES" in os.environ else []
+    extra: list[str] = []
+    for name in ("max-tries", "max-inflight"):
+        if value := os.environ.get(f"FAKE_{name.replace('-', '_').upper()}"):
+            extra += [f"--{name}", value]
     sys.exit(serve(options([*sys.argv[1:], *extra]), ScriptedEngine))

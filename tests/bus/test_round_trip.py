@@ -44,6 +44,13 @@ async def test_hundreds_at_once_never_mix_their_answers(cluster_of):
         assert cluster.dispatcher.pending == 0
 
 
+async def test_work_keeps_coming_past_what_one_request_to_the_queue_asked_for(cluster_of):
+    async with cluster_of(FAKE_MAX_INFLIGHT="4") as cluster:
+        for _ in range(40):
+            answers = await asyncio.gather(*(ask(cluster, "echo:1") for _ in range(8)))
+            assert all(isinstance(events[-1], Completed) for events in answers)
+
+
 @pytest.mark.parametrize("size", [10, 9 << 20, 20 << 20])
 async def test_payloads_of_any_size_go_both_ways(cluster_of, size):
     async with cluster_of() as cluster:
@@ -109,14 +116,12 @@ async def test_requests_wait_while_the_model_loads(cluster_of):
 
 
 async def test_a_load_longer_than_the_deadline_says_so(cluster_of):
-    async with cluster_of(FAKE_LOAD_S="30") as cluster:
-        work = generate("echo:1")
-        work.deadline = 0.0
-        answer = await cluster.dispatcher.submit(work, Route(), Timeouts(1.0))
-        (failed,) = await collect(answer)
+    async with cluster_of(FAKE_LOAD_S="600") as cluster:
+        await until(lambda: bool(cluster.dispatcher.workers()))
+        (failed,) = await ask(cluster, "echo:1", overall=3.0)
         assert isinstance(failed, Failed)
-        assert failed.code in {"MODEL_LOADING", "overall_timeout"}
-        assert cluster.dispatcher.model_status(MODEL).state == "loading"
+        assert (failed.code, failed.retry_after) == ("MODEL_LOADING", 5)
+        await until(lambda: cluster.dispatcher.model_status(MODEL).state == "loading")
 
 
 async def test_a_load_failure_is_reported_with_its_class_and_attempts(cluster_of):

@@ -1,0 +1,132 @@
+"""The state machine that puts the events of one request in order, without a bus."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engines.dispatcher.answer import PendingAnswer
+from engines.protocol.cluster import Timeouts
+from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, Timing, Usage
+
+from .conftest import collect
+
+
+def admitted(attempt: str, seq: int = 0, worker: str = "w1") -> Admitted:
+    return Admitted(request_id="r", attempt_id=attempt, seq=seq, worker=worker)
+
+
+def delta(attempt: str, seq: int, text: str = "x") -> Delta:
+    return Delta(request_id="r", attempt_id=attempt, seq=seq, text=text)
+
+
+def completed(attempt: str, seq: int) -> Completed:
+    return Completed(request_id="r", attempt_id=attempt, seq=seq, usage=Usage(), timing=Timing())
+
+
+def answer_of(ended: list[bool], timeouts: Timeouts | None = None) -> PendingAnswer:
+    return PendingAnswer("r", timeouts or Timeouts(60.0), lambda _, running: ended.append(running))
+
+
+async def outcome(*events: AnyEvent) -> tuple[list[str], list[bool]]:
+    """What the reader sees (texts, codes or names of the kinds), and how ``ended`` was called."""
+    ended: list[bool] = []
+    answer = answer_of(ended)
+    for event in events:
+        answer.feed(event)
+    if not ended:
+        answer.fail("overall_timeout", "the test is over")
+    seen = []
+    for event in await collect(answer):
+        match event:
+            case Delta():
+                seen.append(event.text)
+            case Failed():
+                seen.append(event.code)
+            case _:
+                seen.append(type(event).__name__.lower())
+    return seen, ended
+
+
+CASES = {
+    "whole": ([admitted("a"), delta("a", 1), completed("a", 2)], ["admitted", "x", "completed"]),
+    "duplicates are dropped": (
+        [admitted("a"), admitted("a"), delta("a", 1), delta("a", 1), completed("a", 2)],
+        ["admitted", "x", "completed"],
+    ),
+    "a gap is a failure": ([admitted("a"), delta("a", 2)], ["admitted", "transport_failure"]),
+    "a lost admission is a failure": ([delta("a", 1)], ["transport_failure"]),
+    "the second attempt takes over before any output": (
+        [admitted("a"), admitted("b"), delta("b", 1, "y"), completed("b", 2)],
+        ["admitted", "y", "completed"],
+    ),
+    "the first attempt with output owns the answer": (
+        [admitted("a"), admitted("b"), delta("a", 1), delta("b", 1, "y"), completed("b", 2), completed("a", 2)],
+        ["admitted", "x", "completed"],
+    ),
+    "a late attempt is not heard": (
+        [admitted("a"), delta("a", 1), admitted("b"), completed("a", 2), completed("b", 1)],
+        ["admitted", "x", "completed"],
+    ),
+    "nothing follows the end": ([admitted("a"), completed("a", 1), delta("a", 2)], ["admitted", "completed"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_events_of_attempts(case):
+    events, expected = CASES[case]
+    seen, ended = await outcome(*events)
+    assert seen == expected
+    assert len(ended) == 1
+
+
+async def test_the_work_is_cancelled_only_when_it_may_still_run():
+    assert (await outcome(admitted("a"), completed("a", 1)))[1] == [False]
+    assert (await outcome(admitted("a"), delta("a", 2)))[1] == [True]
+
+
+async def test_a_lost_worker_fails_what_it_has_begun():
+    ended: list[bool] = []
+    answer = answer_of(ended)
+    answer.feed(admitted("a", worker="w1"))
+    answer.lose_worker("w1", "died")
+    assert ended == []
+    answer.feed(delta("a", 1))
+    answer.lose_worker("w2", "died")
+    assert ended == []
+    answer.lose_worker("w1", "died")
+    last = (await collect(answer))[-1]
+    assert isinstance(last, Failed)
+    assert last.code == "transport_failure"
+    assert "w1 died" in last.message
+
+
+async def test_closing_twice_cancels_once_and_ends_a_waiting_reader():
+    ended: list[bool] = []
+    answer = answer_of(ended)
+    reader = asyncio.create_task(collect(answer))
+    await asyncio.sleep(0)
+    await answer.aclose()
+    await answer.aclose()
+    assert await reader == []
+    assert ended == [True]
+
+
+async def test_the_clock_of_the_first_chunk_starts_with_admission():
+    answer = answer_of([], Timeouts(60.0, first_chunk=0.05))
+    reader = asyncio.create_task(collect(answer))
+    await asyncio.sleep(0.15)
+    assert not reader.done()
+    answer.feed(admitted("a"))
+    last = (await reader)[-1]
+    assert isinstance(last, Failed)
+    assert last.code == "first_chunk_timeout"
+
+
+async def test_a_slow_reader_is_no_timeout():
+    answer = answer_of([], Timeouts(60.0, first_chunk=0.05, inter_chunk=0.05))
+    for event in (admitted("a"), delta("a", 1), completed("a", 2)):
+        answer.feed(event)
+    await asyncio.sleep(0.2)
+    assert [type(event) for event in await collect(answer)] == [Admitted, Delta, Completed]
