@@ -16,7 +16,7 @@ from ...protocol.work import EncodeWork, ScoreWork, Work
 from ..base import EngineStatus, Reply, WorkError
 from . import loading
 from .quantize import quantized
-from .runner import Runner
+from .runner import QueryTooLong, Runner
 from .texts import Task, Templates, Text, text_of
 
 CPU_BATCH_TOKENS = 2048
@@ -30,13 +30,14 @@ class RetrievalEngine:
     """One loaded model behind a batcher. Subclasses load the library's class and read its results."""
 
     outputs: ClassVar[tuple[str, ...]] = ()
+    score_wants: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, entry: ModelEntry, profile: Profile) -> None:
         self.entry = entry
         self.profile = profile
-        self._runner: Runner | None = None
+        self.runner: Runner | None = None
         self._batcher: Batcher | None = None
-        self._templates = Templates(profile, {}, None)
+        self.templates = Templates(profile, {}, None)
         self._memory_bytes = 0
 
     async def load(self) -> None:
@@ -45,8 +46,8 @@ class RetrievalEngine:
         Raises:
             EngineLoadError: the model cannot be served.
         """
-        self._runner = await asyncio.to_thread(loading.loaded, self.entry.name, self._load)
-        self._batcher = Batcher(self._runner, self._limits(), self.entry.name)
+        self.runner = await asyncio.to_thread(loading.loaded, self.entry.name, self._load)
+        self._batcher = Batcher(self.runner, self._limits(), self.entry.name)
         self._batcher.start()
 
     async def run(self, work: Work, reply: Reply) -> None:
@@ -78,7 +79,7 @@ class RetrievalEngine:
         if self._batcher is not None:
             await self._batcher.close()
         self._batcher = None
-        self._runner = None
+        self.runner = None
 
     # --- for subclasses ---------------------------------------------------------------------------------------------
 
@@ -94,25 +95,37 @@ class RetrievalEngine:
         """Scores from the rows of query and documents."""
         raise NotImplementedError
 
-    def pairs(self) -> bool:
-        """Whether query and document are read together (a cross-encoder)."""
-        return False
+    def score_inputs(self, query: str, documents: Sequence[str], work: ScoreWork) -> list[Text]:
+        """Model inputs for scoring: the query, cut at the model's own limit only, then the documents."""
+        wants = self.score_wants
+        first = self.templates.apply(query, "query", work.instruction, wants=wants)
+        limit = work.max_sequence_length
+        return [first, *(self.templates.apply(text, "document", None, limit=limit, wants=wants) for text in documents)]
+
+    def option(self, name: str) -> Any:
+        """An adapter option of the profile, ``None`` when unset."""
+        return self.profile.runtime.get(name, self.profile.loadtime.get(name))
+
+    def max_length(self) -> int | None:
+        """Tokens to which every input is cut, special ones included; the model's own limit holds as well."""
+        limits = [self.entry.max_sequence_length, self.option("max_seq_length")]
+        return min((int(limit) for limit in limits if limit), default=None)
 
     # --- private ----------------------------------------------------------------------------------------------------
 
     def _load(self) -> Runner:
         runner = self.make()
         model = runner.model
-        self._templates = Templates(self.profile, model.prompts, model.default_prompt_name)
+        self.templates = Templates(self.profile, model.prompts, model.default_prompt_name)
         tensors = [*model.parameters(), *model.buffers()]
         self._memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return runner
 
     def _limits(self) -> Limits:
-        assert self._runner is not None
+        assert self.runner is not None
         most = self.profile.max_batch_tokens
         pending = int(self.profile.loadtime.get("max_pending_tokens", PENDING_BATCHES * most))
-        if self._runner.device.type == "cpu":
+        if self.runner.device.type == "cpu":
             return Limits(min(most, CPU_BATCH_TOKENS), pending_tokens=pending, workers=loading.cores())
         return Limits(most, pending_tokens=pending)
 
@@ -131,7 +144,7 @@ class RetrievalEngine:
             if isinstance(text, ItemError):
                 errors[index] = text
             else:
-                inputs.append(self._templates.apply(text, task, work.instruction, wants=wants))
+                inputs.append(self.templates.apply(text, task, work.instruction, wants=wants))
 
         def finish(rows: list[Any]) -> EncodeOutput:
             found = iter(rows)
@@ -149,12 +162,7 @@ class RetrievalEngine:
     async def _score(self, work: ScoreWork, reply: Reply) -> None:
         query = self._needed(text_of(work.query), "query")
         documents = [self._needed(text_of(item), f"items[{i}]") for i, item in enumerate(work.items)]
-        await self._submit(self._score_inputs(query, documents, work), self.scores, reply)
-
-    def _score_inputs(self, query: str, documents: list[str], work: ScoreWork) -> list[Text]:
-        first = self._templates.apply(query, "query", work.instruction)
-        limit = work.max_sequence_length
-        return [first, *(self._templates.apply(text, "document", None, limit=limit) for text in documents)]
+        await self._submit(self.score_inputs(query, documents, work), self.scores, reply)
 
     def _needed(self, text: str | ItemError, place: str) -> str:
         if isinstance(text, ItemError):
@@ -169,6 +177,8 @@ class RetrievalEngine:
             done: Done[Output] = await waiting
         except Overloaded as error:
             raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=error.retry_after) from None
+        except QueryTooLong as error:
+            raise WorkError("INVALID_INPUT", str(error), param="query") from None
         except OutOfMemory as error:
             raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=5.0) from None
         timing = Timing(

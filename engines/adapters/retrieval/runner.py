@@ -29,6 +29,15 @@ class Encoded:
     text: Text
 
 
+class QueryTooLong(ValueError):
+    """A query that leaves no room for a document. ``tokens`` of the query, ``limit`` of the pair."""
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        super().__init__(f"the query has {tokens} tokens and leaves no room for documents within {limit}")
+        self.tokens = tokens
+        self.limit = limit
+
+
 class Runner:
     """Common part of the four kinds of models; a subclass reads its results out of the features.
 
@@ -38,6 +47,8 @@ class Runner:
     """
 
     padded = True
+    widen = True
+    """Whether the transformer's output is made float32 before the modules after it."""
 
     def __init__(self, model: Any, max_length: int | None) -> None:
         self.model = model.eval()
@@ -46,14 +57,14 @@ class Runner:
         if self.max_length < NO_LIMIT:
             model.max_seq_length = self.max_length
         self._cores = cores()
-        self._threads = 0
-        self.direct = self._is_direct()
+        self.direct = self._can_be_direct()
         if self.direct:
-            self._tokenizer = _private_tokenizer(model.tokenizer, self.max_length)
+            self._tokenizer = _private_tokenizer(model.tokenizer)
+            self._truncation_side = model.tokenizer.truncation_side
             self._pad_id = model.tokenizer.pad_token_id or 0
-            self._left = model.tokenizer.padding_side == "left"
+            self.left = model.tokenizer.padding_side == "left"
             self._names = frozenset(model.tokenizer.model_input_names)
-        if isinstance(model[0], Transformer):
+        if self.widen and isinstance(model[0], Transformer):
             model[0].register_forward_hook(_widen)
         for module in list(model)[1:]:
             module.float()
@@ -63,22 +74,71 @@ class Runner:
         return sum(min(self.max_length, (len(i.text) + len(i.prompt) + len(i.pair or "")) // 4 + 2) for i in inputs)
 
     def tokenize(self, inputs: Sequence[Text]) -> list[Tokenized]:
-        if not self.direct:
-            return [Tokenized(self.estimate([i]), i, (i.prompt, i.task, i.wants), self._count(i)) for i in inputs]
-        encodings = self._tokenizer.encode_batch_fast([i.prompt + i.text for i in inputs])
-        return [
-            Tokenized(len(encoding), Encoded(encoding.ids, encoding.type_ids, i), (i.task, i.wants), len(encoding))
-            for i, encoding in zip(inputs, encodings, strict=True)
-        ]
+        """Raises ``QueryTooLong`` for a pair whose first part alone fills the limit."""
+        done: list[Any] = [None] * len(inputs)
+        alike: dict[tuple[int, bool], list[int]] = {}
+        for index, text in enumerate(inputs):
+            if self._is_direct(text):
+                alike.setdefault((self._width(text), text.pair is not None), []).append(index)
+            else:
+                done[index] = self._measured(text)
+        for (width, pairs), indices in alike.items():
+            encodings = self._encode([inputs[i] for i in indices], width, pairs=pairs)
+            for index, encoding in zip(indices, encodings, strict=True):
+                text = inputs[index]
+                encoded = Encoded(encoding.ids, encoding.type_ids, text)
+                done[index] = Tokenized(len(encoding), encoded, (True, text.task, text.wants), len(encoding))
+        return done
+
+    def _encode(self, texts: Sequence[Text], width: int, *, pairs: bool) -> Sequence[Any]:
+        """Encodings of at most ``width`` tokens; of pairs only the second part is cut, never the query."""
+        tokenizer = self._tokenizer
+        if not pairs:
+            if width < NO_LIMIT:
+                tokenizer.enable_truncation(width, direction=self._truncation_side)
+            single: Sequence[Any] = tokenizer.encode_batch_fast([text.prompt + text.text for text in texts])
+            return single
+        tokenizer.no_truncation()
+        queries = list(dict.fromkeys(text.prompt + text.text for text in texts))
+        room = width - tokenizer.num_special_tokens_to_add(True)
+        for encoding in tokenizer.encode_batch_fast(queries, add_special_tokens=False):
+            if len(encoding) >= room:
+                raise QueryTooLong(len(encoding), width)
+        if width < NO_LIMIT:
+            tokenizer.enable_truncation(width, strategy="only_second", direction=self._truncation_side)
+        both: Sequence[Any] = tokenizer.encode_batch_fast([(text.prompt + text.text, text.pair) for text in texts])
+        return both
+
+    def _measured(self, text: Text) -> Tokenized:
+        """An input that the library tokenises in the forward stage; the count is without its own templates."""
+        tokenizer = self.model.tokenizer
+        if not callable(tokenizer):
+            length = self.estimate([text])
+        else:
+            ids = tokenizer(text.prompt + text.text, text.pair, truncation=False)["input_ids"]
+            length = min(len(ids), self._width(text))
+        return Tokenized(length, text, (False, text.prompt, text.task, text.wants, text.limit), length)
+
+    def _width(self, text: Text) -> int:
+        """The most tokens of an input: its own limit, else its side's, and the model's in any case."""
+        first = self.model[0]
+        of_side = getattr(first, f"{text.task}_length", None) if text.task else None
+        return min(text.limit or of_side or NO_LIMIT, self.max_length)
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Any], share: int) -> Any:
         self._use_threads(max(1, self._cores // share))
-        text: Text = batch[0].text if self.direct else batch[0]
-        features = self._padded(batch) if self.direct else self._preprocessed(batch)
+        direct = isinstance(batch[0], Encoded)
+        text: Text = batch[0].text if direct else batch[0]
+        features = self._padded(batch) if direct else self._preprocessed(batch)
         features = {k: v.to(self.device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
-        out = self.model(features, **({"task": text.task} if text.task else {}))
+        out = self.run_modules(features, {"task": text.task} if text.task else {})
         return self.results(out, text.wants)
+
+    def run_modules(self, features: Features, arguments: dict[str, Any]) -> Features:
+        """The model's modules, one after the other."""
+        out: Features = self.model(features, **arguments)
+        return out
 
     def results(self, features: Features, wants: frozenset[str]) -> Any:
         """What ``rows`` needs of the model's output, moved to the CPU. Runs in the forward stage."""
@@ -88,41 +148,38 @@ class Runner:
         raise NotImplementedError
 
     def is_out_of_memory(self, error: Exception) -> bool:
-        if not isinstance(error, torch.OutOfMemoryError | MemoryError):
-            # the CPU allocator has no class of its own
-            if not (isinstance(error, RuntimeError) and "not enough memory" in str(error)):
-                return False
+        # the CPU allocator's error has no class of its own
+        on_cpu = isinstance(error, RuntimeError) and "not enough memory" in str(error)
+        if not on_cpu and not isinstance(error, torch.OutOfMemoryError | MemoryError):
+            return False
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return True
 
-    def _is_direct(self) -> bool:
+    def _is_direct(self, text: Text) -> bool:
+        # queries that the library widens with mask tokens are its own business
+        return self.direct and not (text.task == "query" and self.model[0].query_expansion is not None)
+
+    def _can_be_direct(self) -> bool:
         first = self.model[0]
         if not isinstance(first, Transformer) or any(isinstance(module, Router) for module in self.model):
             return False
         return (
             "message" not in first.modality_config
             and first.modality_config.get("text", {}).get("method") == "forward"
-            and first.query_expansion is None
-            and first.query_length is None
-            and first.document_length is None
             and not first.processing_kwargs
             and not getattr(first, "do_lower_case", False)
             and all(getattr(module, "include_prompt", True) for module in self.model)
             and getattr(self.model.tokenizer, "is_fast", False)
         )
 
-    def _count(self, text: Text) -> int:
-        """Tokens of an input that the library will tokenise itself."""
-        tokenizer = self.model.tokenizer
-        if tokenizer is None or not callable(tokenizer):
-            return self.estimate([text])
-        return min(self.max_length, len(tokenizer(text.prompt + text.text, truncation=False)["input_ids"]))
-
     def _preprocessed(self, batch: Sequence[Text]) -> Features:
         first = batch[0]
         arguments: dict[str, Any] = {"task": first.task} if first.task else {}
-        features: Features = self.model.preprocess([t.text for t in batch], prompt=first.prompt or None, **arguments)
+        if first.limit is not None:
+            arguments["max_length"] = min(first.limit, self.max_length)
+        inputs = [text.text if text.pair is None else (text.text, text.pair) for text in batch]
+        features: Features = self.model.preprocess(inputs, prompt=first.prompt or None, **arguments)
         return features
 
     def _padded(self, batch: Sequence[Encoded]) -> Features:
@@ -131,7 +188,7 @@ class Runner:
         mask = np.zeros_like(ids)
         types = np.zeros_like(ids)
         for row, encoded in enumerate(batch):
-            part = slice(width - len(encoded.ids), width) if self._left else slice(0, len(encoded.ids))
+            part = slice(width - len(encoded.ids), width) if self.left else slice(0, len(encoded.ids))
             ids[row, part] = encoded.ids
             types[row, part] = encoded.type_ids
             mask[row, part] = 1
@@ -156,16 +213,13 @@ def to_numpy(values: torch.Tensor) -> NDArray[np.float32]:
     return array
 
 
-def _private_tokenizer(tokenizer: Any, max_length: int) -> Any:
-    """A copy of the Rust tokenizer with its own truncation: the original's settings change under use."""
+def _private_tokenizer(tokenizer: Any) -> Any:
+    """A copy of the Rust tokenizer for the tokenise stage alone: truncation is a setting that changes under use."""
     from tokenizers import Tokenizer
 
     private = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     private.no_padding()
-    if max_length < NO_LIMIT:
-        private.enable_truncation(max_length, direction=tokenizer.truncation_side)
-    else:
-        private.no_truncation()
+    private.no_truncation()
     return private
 
 

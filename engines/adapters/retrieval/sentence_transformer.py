@@ -51,12 +51,12 @@ class SentenceTransformerEngine(RetrievalEngine):
         dtype = loading.precision(self.profile.compute_precision, on)
         arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
         model = SentenceTransformer(loading.model_path(self.profile), **arguments)
-        normalize = self.profile.runtime.get("normalize", self.profile.loadtime.get("normalize"))
+        normalize = self.option("normalize")
         if normalize is False:
             for name, module in list(model.named_children()):
                 if isinstance(module, Normalize):
                     del model[int(name)]
-        return DenseRunner(model, self.entry.max_sequence_length, normalize=bool(normalize))
+        return DenseRunner(model, self.max_length(), normalize=bool(normalize))
 
     def output(self, rows: Sequence[Any], work: EncodeWork) -> EncodeOutput:
         both = "multivector" in work.output_types

@@ -1,0 +1,72 @@
+"""Scores of query and document read together, by a ``CrossEncoder``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import CrossEncoder
+from sentence_transformers.base.modules import Transformer
+
+from ...protocol.events import ScoreOutput
+from ...protocol.work import ScoreWork
+from ..base import EngineLoadError
+from . import loading
+from .engine import RetrievalEngine
+from .runner import Features, Runner
+from .texts import Text
+
+BINARY = 2
+
+
+class CrossRunner(Runner):
+    """Rows: the logit, a float; of a two-label model the log-odds of its second label."""
+
+    def results(self, features: Features, wants: frozenset[str]) -> Any:
+        scores = features["scores"].double()
+        return (scores[:, 1] - scores[:, 0] if scores.shape[-1] == BINARY else scores.reshape(-1)).cpu()
+
+    def rows(self, output: Any, count: int) -> Sequence[Any]:
+        scores: list[float] = output.tolist()
+        return scores
+
+
+class CrossEncoderEngine(RetrievalEngine):
+    """Score pairs. Logits are raw (no activation) and float32 or wider: the classification head runs in float32."""
+
+    def make(self) -> Runner:
+        on = loading.device()
+        dtype = loading.precision(self.profile.compute_precision, on)
+        arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
+        model = CrossEncoder(loading.model_path(self.profile), **arguments)
+        if model.num_labels > BINARY:
+            raise EngineLoadError(
+                f"{self.entry.name}: {model.num_labels} labels are a classification, not a score",
+                error_class="UnsupportedModel",
+                permanent=True,
+            )
+        model.set_keep_in_fp32_modules(head_layers(model))
+        return CrossRunner(model, self.max_length())
+
+    def score_inputs(self, query: str, documents: Sequence[str], work: ScoreWork) -> list[Text]:
+        first = self.templates.apply(query, "query", work.instruction)
+        limit = work.max_sequence_length
+        pairs = (self.templates.apply(text, "document", None) for text in documents)
+        return [Text(first.text, first.prompt, pair=pair.prompt + pair.text, limit=limit) for pair in pairs]
+
+    def scores(self, rows: Sequence[Any]) -> ScoreOutput:
+        if not np.isfinite(rows).all():
+            raise ValueError("the model gave a score that is not finite")
+        return ScoreOutput(scores=list(rows), kind="logit")
+
+
+def head_layers(model: Any) -> list[str]:
+    """Names of the plain linear layers of the first module that lie outside its backbone."""
+    first = model[0]
+    if not isinstance(first, Transformer):
+        return []
+    backbone = getattr(first.model, first.model.base_model_prefix, None)
+    inside = set(backbone.modules()) if isinstance(backbone, torch.nn.Module) else set(first.model.modules())
+    return [name for name, layer in model.named_modules() if type(layer) is torch.nn.Linear and layer not in inside]
