@@ -19,6 +19,7 @@ from litestar.types import ASGIApp
 
 from engines.cluster import Cluster
 from engines.worker import log as logs
+from engines.worker.cli import WorkerCLI
 from generated.sie import operations, routes
 from generated.sie.interfaces import Handlers, HealthHandlers, InferenceHandlers
 from handlers import docs, settings
@@ -91,6 +92,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         openapi_config=None,
         logging_config=None,
         exception_handlers={HTTPException: serve.unrouted, Exception: serve.crashed},
+        plugins=[WorkerCLI()],
         lifespan=[lambda _: _Life(serve, access, cluster, services.settings.drain_timeout).span()],
     )
     application.state.server = serve
