@@ -30,6 +30,7 @@ LOCK = ROOT / "requirements" / "cpu.txt"
 STAMP = VENV / ".lock-sha256"
 PEER = Path(os.environ.get("OASGATE_BENCH_INFINITY") or ROOT / ".cache" / "infinity-emb")
 PEER_LOCK = ROOT / "bench" / "infinity.txt"
+SDK_LOCKS = ROOT / "tests" / "clients" / "sie_sdk"
 PYTHON = (3, 11)
 
 ALL_TESTS = ("tests",)
@@ -51,7 +52,18 @@ def interpreter() -> str:
     return found
 
 
-def make(session: nox.Session, venv: Path, lock: Path, stamp: Path, *options: str) -> None:
+def newer_interpreter() -> str | None:
+    """Return a Python of 3.12 or later, which the official SIE SDK needs, from ``PATH`` or pyenv; None without one."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    names = [sys.executable, *(shutil.which(f"python3.{minor}") or "" for minor in range(12, 20))]
+    for name in [*names, *map(str, sorted(pyenv.glob("3.1[2-9]*/bin/python")))]:
+        code = "import sys; sys.exit(sys.version_info < (3, 12))"
+        if name and subprocess.run([name, "-c", code], capture_output=True, check=False).returncode == 0:
+            return name
+    return None
+
+
+def make(session: nox.Session, venv: Path, lock: Path, stamp: Path, *options: str, base: str | None = None) -> None:
     """Bring ``venv`` to what ``lock`` says. Quick when ``stamp`` shows that it is already so."""
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text().strip() == digest:
@@ -59,7 +71,7 @@ def make(session: nox.Session, venv: Path, lock: Path, stamp: Path, *options: st
     python = venv / "bin" / "python"
     if not python.exists():
         # virtualenv comes with nox and, unlike venv, needs no ensurepip of the system
-        session.run(sys.executable, "-m", "virtualenv", "--quiet", "--python", interpreter(), str(venv))
+        session.run(sys.executable, "-m", "virtualenv", "--quiet", "--python", base or interpreter(), str(venv))
     session.log(f"Installing {lock.relative_to(ROOT)} into {venv.name} (once, some minutes)")
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     session.run(str(python), *install, *options, "-r", str(lock))
@@ -70,6 +82,17 @@ def make(session: nox.Session, venv: Path, lock: Path, stamp: Path, *options: st
 
 def environment(session: nox.Session) -> None:
     make(session, VENV, LOCK, STAMP, "--no-deps", "--require-hashes")
+
+
+def sdk_environments(session: nox.Session) -> None:
+    """Make the environments of the official SIE SDK; without a Python for it, its tests are skipped."""
+    python = newer_interpreter()
+    if python is None:
+        session.warn("No Python 3.12 was found: the tests of the SIE SDK will be skipped")
+        return
+    for lock in sorted(SDK_LOCKS.glob("*.txt")):
+        venv = ROOT / ".cache" / f"sie-sdk-{lock.stem}"
+        make(session, venv, lock, venv / ".lock-sha256", "--no-deps", base=python)
 
 
 def program(session: nox.Session, name: str, *arguments: str) -> None:
@@ -123,6 +146,7 @@ def serve(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Set up and pass everything: lint, types, generated code up to date, and the whole test suite."""
     environment(session)
+    sdk_environments(session)
     check_lint(session)
     check_types(session)
     check_codegen(session)
@@ -166,8 +190,9 @@ def contract(session: nox.Session) -> None:
 
 @nox.session
 def clients(session: nox.Session) -> None:
-    """Run the OpenAI and Cohere SDKs, and faults, against the real server."""
+    """Run the OpenAI, Cohere and SIE SDKs, and faults, against the real server."""
     environment(session)
+    sdk_environments(session)
     check_tests(session, "tests/clients")
 
 
