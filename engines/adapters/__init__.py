@@ -1,4 +1,4 @@
-"""Engines by kind. Importing this package costs nothing: an adapter and its library are imported when one is created."""
+"""Engines by kind. Importing this package costs nothing: a library is imported when an engine that needs it is made."""
 
 from __future__ import annotations
 

