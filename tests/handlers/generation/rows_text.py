@@ -21,7 +21,7 @@ def completions() -> list[Row]:
     for value in ([], ["a", "b"], [1, 2], [[1]], [None]):
         rows.refuses(f"prompt {value!r}", {"prompt": value}, "prompt", UNSUPPORTED)
     rows.takes("no limit", {}, {"sampling.max_tokens": 16, "sampling.max_tokens_is_default": True})
-    rows.takes("max_tokens null", {"max_tokens": None}, {"sampling.max_tokens": 16})
+    rows.takes("max_tokens null is the default", {"max_tokens": None}, {"sampling.max_tokens": 16})
     rows.number("max_tokens", "sampling.max_tokens", [1, 4096], [0, -1, 3_000_000_000, 1e18], whole=True)
     rows.refuses("max_tokens over the model's own limit", {"max_tokens": 4097}, "max_tokens")
     rows.samplers()
