@@ -49,6 +49,8 @@ async def read(raw: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
     if (content_length(raw) or 0) > limit:
         raise PayloadTooLarge(f"The request body is larger than {limit} bytes")
     body, more = await next_part(receive)
+    if not more and len(body) <= limit:
+        return body
     parts, size = [body], len(body)
     while more and size <= limit:
         body, more = await next_part(receive)
@@ -56,4 +58,4 @@ async def read(raw: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
         size += len(body)
     if size > limit:
         raise PayloadTooLarge(f"The request body is larger than {limit} bytes")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)

@@ -22,7 +22,6 @@ class RequestContext:
         "raw",
         "request_id",
         "response_headers",
-        "started",
         "status",
     )
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from random import getrandbits
 from time import time_ns
+from typing import Final
+
+_VARIANT: Final = "89ab"
 
 
 def request_id() -> str:
-    """A new UUIDv7 as text: 48 bits of milliseconds, then 74 random bits."""
+    """A new UUIDv7 as text: 48 bits of milliseconds since the epoch, then 74 random bits."""
     random = getrandbits(74)
-    value = ((time_ns() // 1_000_000 & 0xFFFFFFFFFFFF) << 80) | 0x7 << 76 | (random >> 62) << 64
-    value |= 0x2 << 62 | random & 0x3FFFFFFFFFFFFFFF
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    text = f"{random >> 2:018x}"
+    return f"{_prefix(time_ns() // 1_000_000)}{text[:3]}-{_VARIANT[random & 3]}{text[3:6]}-{text[6:]}"
+
+
+@lru_cache(maxsize=1)
+def _prefix(milliseconds: int) -> str:
+    text = f"{milliseconds:012x}"
+    return f"{text[:8]}-{text[8:12]}-7"
