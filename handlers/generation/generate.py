@@ -11,7 +11,6 @@ from generated.sie.interfaces import Context
 
 from ..measurements import success_headers
 from ..resolution import Target, resolve
-from ..settings import Settings
 from ..surface import Surface
 from . import gates, grammar, images, sampling, timeouts
 from .call import admit
@@ -39,11 +38,11 @@ class GenerateSurface(Surface):
         name = safe_id(model)
         check(GENERATE_RULES, body)
         target = resolve(self.services, context, name, pool_param="pool")
-        settings = self.services.settings
-        options = given(body.options)
-        work = generate_work(context, body, target, settings)
-        limits = timeouts.limits(settings, target.profile.runtime, body.max_new_tokens, options)
-        generation = await admit(self.services, work, target.route, limits if work.stream else timeouts.whole(limits))
+        work = generate_work(context, body, target)
+        limits = timeouts.limits(
+            self.services.settings, target.profile.runtime, body.max_new_tokens, given(body.options)
+        )
+        generation = await admit(self.services, work, target.route, limits)
         if given(body.stream):
             return EventFrames(generation, GenerateWriter(context.request_id, generation.since))
         collected = await collect(generation)
@@ -53,8 +52,10 @@ class GenerateSurface(Surface):
         return generate_response(target.model.name, context.request_id, collected)
 
 
-def generate_work(context: Context, body: models.GenerateRequest, target: Target, settings: Settings) -> GenerateWork:
+def generate_work(context: Context, body: models.GenerateRequest, target: Target) -> GenerateWork:
     """The work item of a native request that keeps the rules.
+
+    A blocking answer is gathered from chunks too: it tells the time to the first and between the others.
 
     Raises:
         Failure: 400, the model cannot do what is asked, or an image or a schema is refused.
@@ -74,7 +75,7 @@ def generate_work(context: Context, body: models.GenerateRequest, target: Target
         sampling=sampling.generate(body),
         grammar=constraint,
         lora_adapter=given(body.lora_adapter),
-        stream=bool(given(body.stream)) or timeouts.gaps_limited(settings, given(body.options)),
+        stream=True,
     )
     if pictures:
         work.messages = [_turn(body.prompt, len(pictures))]

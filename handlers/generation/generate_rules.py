@@ -46,14 +46,15 @@ GENERATE_RULES: Final[tuple[Rule[Body], ...]] = (
 
 
 def safe_id(model: str) -> str:
-    """The model of the path: one segment, in the form ``org__name``.
+    """The model of the path: in the form ``org__name``, ``bundle:/`` before it or not.
 
     Raises:
-        InvalidField: empty, or with a slash.
+        InvalidField: empty, or with a slash in its name.
     """
-    if not model:
+    bundle, separator, name = model.rpartition(":/")
+    if not name:
         raise InvalidField("model", "The path needs a model id")
-    if "/" in model:
-        safe = model.replace("/", "__")
+    if "/" in name:
+        safe = bundle + separator + name.replace("/", "__")
         raise InvalidField("model", f"Model ids in this path have no slashes; use '{safe[:200]}'")
     return model

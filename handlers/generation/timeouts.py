@@ -35,14 +35,12 @@ def limits(
     return Timeouts(overall=overall, first_chunk=min(overall, first or FIRST_CHUNK), inter_chunk=inter or INTER_CHUNK)
 
 
-def gaps_limited(settings: Settings, options: models.GenerateOptions | None = None) -> bool:
-    """Whether the operator or the request limits the time to and between chunks.
+def gaps_limited(settings: Settings) -> bool:
+    """Whether the operator limits the time to and between chunks.
 
     A blocking answer is then gathered from chunks. Otherwise it comes in one piece, and only its overall limit holds.
     """
-    options = options or models.GenerateOptions()
-    asked = (given(options.first_chunk_timeout_s), given(options.inter_chunk_timeout_s))
-    return any(limit is not None for limit in (settings.first_chunk_timeout, settings.inter_chunk_timeout, *asked))
+    return settings.first_chunk_timeout is not None or settings.inter_chunk_timeout is not None
 
 
 def whole(timeouts: Timeouts) -> Timeouts:

@@ -101,7 +101,7 @@ def generate() -> list[Row]:
     rows.samplers()
     rows.seed()
     rows.stops()
-    rows.streams()
+    rows.streams(off=True)
     rows.routes("pool")
     rows.bodies()
     for field in ("routing_key", "prompt_cache_key"):
@@ -235,6 +235,7 @@ def paths(rows: Rows) -> None:
     base = "/v1/generate/"
     rows.takes("model with a profile", {}, {"model": "org/chat", "profile": "warm"}, url=f"{base}org__chat:warm")
     rows.takes("model in another case", {}, {"model": "org/chat"}, url=f"{base}ORG__Chat")
+    rows.takes("model with a bundle", {}, {"bundle": "other"}, url=f"{base}other:/org__chat")
     for model in ("org/chat", "org%2Fchat", "org/chat/x"):
         rows.refuses(f"model {model}", {}, "model", url=base + model)
     rows.refuses("model unknown", {}, "model", (404, "model_not_found"), url=f"{base}none")

@@ -141,10 +141,10 @@ class Rows:
         for body in ([], "x", 5, True):
             self.refuses(f"a body of {body!r}", {}, None, body=body)
 
-    def streams(self) -> None:
-        """The switch."""
-        self.takes("stream false", {"stream": False}, {"stream": ABSENT})
-        self.takes("stream null", {"stream": None}, {"stream": ABSENT})
+    def streams(self, off: object = ABSENT) -> None:
+        """The switch; ``off`` is what the worker is told when the client wants one piece."""
+        self.takes("stream false", {"stream": False}, {"stream": off})
+        self.takes("stream null", {"stream": None}, {"stream": off})
         self.takes("stream true", {"stream": True}, {"stream": True})
         for value in (1, "true", []):
             self.refuses(f"stream {value!r}", {"stream": value}, "stream")
