@@ -32,6 +32,8 @@ log = logging.getLogger("sie.cluster")
 
 CONNECT_PATIENCE = 2.0
 WORKER_DRAIN = 3.0
+LOAD_PATIENCE = 300.0
+"""Seconds that a request may wait for its model to load, beside its own limits (``SIE_LOAD_PATIENCE_S``)."""
 
 
 class Cluster:
@@ -46,7 +48,7 @@ class Cluster:
         worker_command: Sequence[str] | None = None,
     ) -> None:
         self.catalog = catalog
-        self.dispatcher = NatsDispatcher()
+        self.dispatcher = NatsDispatcher(load_patience=_seconds(environ, "SIE_LOAD_PATIENCE_S", LOAD_PATIENCE))
         self._bus = bus
         self._environ = environ
         self._worker_command = worker_command
@@ -119,8 +121,21 @@ def preload(environ: Mapping[str, str], catalog: Catalog) -> list[str]:
     given = environ.get("SIE_PRELOAD_MODELS")
     if given is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
-    return [entry.name for entry in catalog.models() if entry.profiles["default"].source.startswith("package:")]
+    embedded = [entry for entry in catalog.models() if entry.profiles["default"].source.startswith("package:")]
+    # encoders first: they are ready in seconds
+    return [entry.name for entry in sorted(embedded, key=lambda entry: "generate" in entry.tasks)]
 
 
 def _machine_profile() -> str:
     return "gpu" if gpu_count() else "cpu"
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    raw = environ.get(name, "").strip()
+    try:
+        value = float(raw) if raw else default
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < 1e6:
+        raise ValueError(f"{name}: expected a number of seconds, got {raw!r}")
+    return value

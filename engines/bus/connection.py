@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-import nats
 from nats.aio.client import Client
 
 from .settings import BusSettings
@@ -34,7 +33,11 @@ async def connect(
     async def failed(error: Exception) -> None:
         log.warning("bus: %s", _describe(error))
 
+    client = Client()
+
     async def lost() -> None:
+        if client.is_closed:
+            return  # we left
         log.warning("bus: connection lost, reconnecting")
         if on_disconnect is not None:
             await on_disconnect()
@@ -44,7 +47,7 @@ async def connect(
         if on_reconnect is not None:
             await on_reconnect()
 
-    return await nats.connect(
+    await client.connect(
         servers=[url.strip() for url in settings.url.split(",") if url.strip()],
         name=name,
         token=settings.token,
@@ -62,6 +65,7 @@ async def connect(
         disconnected_cb=lost,
         reconnected_cb=found,
     )
+    return client
 
 
 def _describe(error: Exception) -> str:

@@ -211,10 +211,16 @@ def load(
                 models[key] = found
             else:
                 refused[key] = found
-                log.log(logging.ERROR if found.malformed else logging.INFO, "model %s: %s", found.name, found.reason)
+                _tell(found, EMBEDDED in path.parents)
     if problems and strict:
         raise CatalogError(problems)
     return Catalog(list(models.values()), list(bundles.values()), aliases, list(refused.values()))
+
+
+def _tell(refused: Refused, embedded: bool) -> None:
+    """An operator hears of each own file that is left out; what this version embeds and cannot serve yet is no news."""
+    level = logging.ERROR if refused.malformed else logging.DEBUG if embedded else logging.WARNING
+    log.log(level, "model %s: %s", refused.name, refused.reason)
 
 
 def _read_model(path: Path, problems: list[Problem]) -> ModelEntry | Refused:

@@ -15,14 +15,25 @@ from engines.protocol.events import Admitted, AnyEvent, Completed, Failed, Failu
 
 
 class PendingAnswer:
-    """An ``Answer`` fed by the dispatcher. ``ended`` is called once: with True when the work may still be running."""
+    """An ``Answer`` fed by the dispatcher.
 
-    def __init__(self, request_id: str, timeouts: Timeouts, ended: Callable[[PendingAnswer, bool], None]) -> None:
+    ``ended`` is called once: with True when the work may still be running. ``patience`` is for a model that has to be
+    loaded first: until admission the answer may take that many seconds more, and its limits count from there.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        timeouts: Timeouts,
+        ended: Callable[[PendingAnswer, bool], None],
+        patience: float = 0.0,
+    ) -> None:
         self.request_id = request_id
         self.publish_ms = 0.0
         self.sequence: int | None = None
         self._timeouts = timeouts
         self._ended = ended
+        self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
         self._events: deque[AnyEvent] = deque()
@@ -113,6 +124,10 @@ class PendingAnswer:
         """When to give up next, and what to say then."""
         limits = self._timeouts
         overall = self._started + limits.overall
+        if self._patience and self._admitted_at is not None:
+            overall = self._admitted_at + limits.overall
+        elif self._patience and self._last_output is None:
+            overall += self._patience
         if self._last_output is not None and limits.inter_chunk is not None:
             at = self._last_output + limits.inter_chunk
             if at < overall:

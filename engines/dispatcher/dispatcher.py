@@ -46,7 +46,9 @@ _goodbye = msgspec.msgpack.Decoder(tuple[str, str])
 class NatsDispatcher:
     """``Dispatcher`` and ``ClusterView`` of one gateway. Usable before ``start``: work is refused until then."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, load_patience: float = 0.0) -> None:
+        """``load_patience``: seconds that work may wait for its model to load, beside its own limits."""
+        self._load_patience = load_patience
         self.gateway = secrets.token_hex(6)
         self._settings = BusSettings()
         self._client: Client | None = None
@@ -105,16 +107,17 @@ class NatsDispatcher:
             raise DispatchError("queue_unavailable", "the message bus is not connected", retry_after=5)
         lane = self._lane(work, route)
         now = time.time()
+        patience = 0.0 if self.model_status(_name(work)).state == "loaded" else self._load_patience
         work = msgspec.structs.replace(
             work,
             pool=lane.pool,
             reply_subject=subjects.reply(self.gateway),
             published_at=now,
-            deadline=work.deadline or now + timeouts.overall,
+            deadline=work.deadline or now + timeouts.overall + patience,
         )
         if work.request_id in self._pending:
             raise ValueError(f"request id {work.request_id} is already in use")
-        answer = PendingAnswer(work.request_id, timeouts, self._answer_ended)
+        answer = PendingAnswer(work.request_id, timeouts, self._answer_ended, patience)
         self._pending[work.request_id] = answer
         self._lanes[work.request_id] = lane
         try:
@@ -146,7 +149,7 @@ class NatsDispatcher:
         self._registry.goodbye(worker, reason)
 
     def _lane(self, work: Work, route: Route) -> Lane:
-        lane = self._registry.lane(route.pool, route.machine_profile, work.bundle, work.model)
+        lane = self._registry.lane(route.pool, route.machine_profile, work.bundle, _name(work))
         if lane is not None:
             return lane
         wanted = (route.machine_profile or "").lower()
@@ -270,6 +273,11 @@ class NatsDispatcher:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("dispatcher: %s: %s", type(error).__name__, error)
+
+
+def _name(work: Work) -> str:
+    """The model as heart-beats name it."""
+    return work.model if work.profile == "default" else f"{work.model}:{work.profile}"
 
 
 async def _created(js: JetStreamContext, stream: str) -> datetime | None:

@@ -92,14 +92,17 @@ def serve(settings: WorkerOptions, factory: Factory = load_engine) -> int:
     if not bus.url:
         log.error("SIE_NATS_URL is not set: a worker has to know the bus")
         return 2
+    status = 1
     try:
         uvloop.run(_serve(Worker(settings, bus, catalog, factory), parent))
+        status = 0
     finally:
         kill_children()
-    return 0
+    return status
 
 
 async def _serve(worker: Worker, parent: int) -> None:
+    """Run the worker to its end, which is that of the process too."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
@@ -109,6 +112,10 @@ async def _serve(worker: Worker, parent: int) -> None:
     finally:
         if watch is not None:
             watch.cancel()
+    # a library that is loading a model on a thread cannot be told to stop, and a normal exit would wait for it
+    kill_children()
+    logging.shutdown()
+    os._exit(0)
 
 
 async def _follow(parent: int, worker: Worker) -> None:

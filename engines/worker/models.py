@@ -17,7 +17,8 @@ log = logging.getLogger("sie.worker")
 MAX_CONCURRENT = 256
 FIRST_PAUSE = 1.0
 LAST_PAUSE = 60.0
-CLOSE_TIMEOUT = 15.0
+CLOSE_TIMEOUT = 5.0
+PROGRESS_EVERY = 10.0
 
 Factory = Callable[[ModelEntry, Profile], Engine]
 
@@ -150,6 +151,7 @@ class Models:
         started = time.monotonic()
         log.info("model %s: loading (attempt %d)", slot.name, slot.attempts)
         engine: Engine | None = None
+        telling = asyncio.create_task(_tell_progress(slot.name, started))
         try:
             await self._make_room()
             # creating an engine imports its library: seconds in which heart-beats must go on
@@ -172,6 +174,7 @@ class Models:
             log.info("model %s: loaded in %.1f s", slot.name, time.monotonic() - started)
             return engine
         finally:
+            telling.cancel()
             slot.loading = None
             self._changed()
 
@@ -210,3 +213,9 @@ class Models:
                 await engine.close()
         except Exception:
             log.exception("model %s: closing failed", name)
+
+
+async def _tell_progress(name: str, started: float) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY)
+        log.info("model %s: still loading after %.0f s", name, time.monotonic() - started)

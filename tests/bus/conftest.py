@@ -28,7 +28,9 @@ def cluster_of() -> Callable[..., object]:
         settings = bus or BusSettings(ack_wait=1.0)
         command = ["/usr/bin/env", *(f"{name}={value}" for name, value in environ.items())]
         command += [sys.executable, "-m", "tests.bus.fake_worker"]
-        made = Cluster(Catalog.from_env({}), settings, environ={"SIE_PRELOAD_MODELS": ""}, worker_command=command)
+        made = Cluster(
+            Catalog.from_env({}), settings, environ={"SIE_PRELOAD_MODELS": "", **environ}, worker_command=command
+        )
         await made.start()
         try:
             yield made

@@ -28,6 +28,8 @@ class ScriptedEngine:
     async def load(self) -> None:
         if delay := os.environ.get("FAKE_LOAD_S"):
             await asyncio.sleep(float(delay))
+        if seconds := os.environ.get("FAKE_LOAD_BLOCKS"):
+            await asyncio.to_thread(time.sleep, float(seconds))
         if (kind := os.environ.get("FAKE_LOAD_FAILS")) and "MiniLM" in self.entry.name:
             raise EngineLoadError("weights are missing", error_class="FileNotFoundError", permanent=kind == "permanent")
 

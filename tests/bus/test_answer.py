@@ -130,3 +130,14 @@ async def test_a_slow_reader_is_no_timeout():
         answer.feed(event)
     await asyncio.sleep(0.2)
     assert [type(event) for event in await collect(answer)] == [Admitted, Delta, Completed]
+
+
+async def test_loading_a_model_is_not_counted_against_the_limits_of_its_request():
+    answer = PendingAnswer("r", Timeouts(0.1), lambda *_: None, patience=60.0)
+    reader = asyncio.create_task(collect(answer))
+    await asyncio.sleep(0.3)
+    assert not reader.done()
+    answer.feed(admitted("a"))
+    last = (await reader)[-1]
+    assert isinstance(last, Failed)
+    assert last.code == "overall_timeout"

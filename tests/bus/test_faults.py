@@ -104,6 +104,17 @@ async def test_stopping_leaves_no_process_behind(cluster_of):
     assert [process for process in mine if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
 
 
+async def test_stopping_does_not_wait_for_a_model_that_is_loading_on_a_thread(cluster_of):
+    async with cluster_of(FAKE_LOAD_BLOCKS="600") as cluster:
+        answer = await cluster.dispatcher.submit(generate("echo:1"), Route(), Timeouts(600.0))
+        await until(lambda: any(worker.models for worker in cluster.dispatcher.workers()))
+        pid = worker_pid(cluster)
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGTERM)
+        await until(lambda: not psutil.pid_exists(pid), limit=20.0)
+        await answer.aclose()
+
+
 def test_a_killed_gateway_takes_its_bus_and_worker_with_it():
     gateway = subprocess.Popen(
         [sys.executable, "-m", "tests.bus.fake_gateway"], cwd=ROOT, stdout=subprocess.PIPE, text=True

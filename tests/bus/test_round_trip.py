@@ -116,7 +116,7 @@ async def test_requests_wait_while_the_model_loads(cluster_of):
 
 
 async def test_a_load_longer_than_the_deadline_says_so(cluster_of):
-    async with cluster_of(FAKE_LOAD_S="600") as cluster:
+    async with cluster_of(FAKE_LOAD_S="600", SIE_LOAD_PATIENCE_S="0") as cluster:
         await until(lambda: bool(cluster.dispatcher.workers()))
         (failed,) = await ask(cluster, "echo:1", overall=3.0)
         assert isinstance(failed, Failed)
