@@ -30,7 +30,7 @@ LOCK = ROOT / "requirements" / "cpu.txt"
 STAMP = VENV / ".lock-sha256"
 PEER = Path(os.environ.get("OASGATE_BENCH_INFINITY") or ROOT / ".cache" / "infinity-emb")
 PEER_LOCK = ROOT / "bench" / "infinity.txt"
-SDK_LOCKS = ROOT / "tests" / "clients" / "sie_sdk"
+CLIENT_LOCKS = ROOT / "tests" / "clients"
 PYTHON = (3, 11)
 
 ALL_TESTS = ("tests",)
@@ -84,15 +84,16 @@ def environment(session: nox.Session) -> None:
     make(session, VENV, LOCK, STAMP, "--no-deps", "--require-hashes")
 
 
-def sdk_environments(session: nox.Session) -> None:
-    """Make the environments of the official SIE SDK; without a Python for it, its tests are skipped."""
-    python = newer_interpreter()
-    if python is None:
-        session.warn("No Python 3.12 was found: the tests of the SIE SDK will be skipped")
-        return
-    for lock in sorted(SDK_LOCKS.glob("*.txt")):
-        venv = ROOT / ".cache" / f"sie-sdk-{lock.stem}"
-        make(session, venv, lock, venv / ".lock-sha256", "--no-deps", base=python)
+def client_environments(session: nox.Session) -> None:
+    """Make the environments of clients that need one of their own. Without a Python for the SIE SDK, it is skipped."""
+    newer = newer_interpreter()
+    for lock in sorted(CLIENT_LOCKS.glob("*/*.txt")):
+        base = newer if lock.stem.startswith("sie-sdk") else interpreter()
+        if base is None:
+            session.warn(f"No Python 3.12 was found: the tests of {lock.stem} will be skipped")
+            continue
+        venv = ROOT / ".cache" / lock.stem
+        make(session, venv, lock, venv / ".lock-sha256", "--no-deps", base=base)
 
 
 def program(session: nox.Session, name: str, *arguments: str) -> None:
@@ -146,7 +147,7 @@ def serve(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Set up and pass everything: lint, types, generated code up to date, and the whole test suite."""
     environment(session)
-    sdk_environments(session)
+    client_environments(session)
     check_lint(session)
     check_types(session)
     check_codegen(session)
@@ -190,9 +191,9 @@ def contract(session: nox.Session) -> None:
 
 @nox.session
 def clients(session: nox.Session) -> None:
-    """Run the OpenAI, Cohere and SIE SDKs, and faults, against the real server."""
+    """Run the OpenAI, Cohere and SIE SDKs, LangChain, and faults, against the real server."""
     environment(session)
-    sdk_environments(session)
+    client_environments(session)
     check_tests(session, "tests/clients")
 
 

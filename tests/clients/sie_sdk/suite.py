@@ -1,6 +1,6 @@
 """What the official SIE SDK does with a running server. Runs in an environment of its own, for it needs Python 3.12.
 
-``SIE_SDK_SERVER`` is the server's address. Started by ``tests/clients/test_sie_sdk.py``.
+``SERVER_URL`` is the server's address, ``SERVER_KEY`` its token. Started by ``tests/clients/test_sie_sdk.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from sie_sdk import SIEAsyncClient, SIEClient
 from sie_sdk.client.errors import RequestError
 
-URL = os.environ["SIE_SDK_SERVER"]
+URL, KEY = os.environ["SERVER_URL"], os.environ["SERVER_KEY"]
 EMBED = "sentence-transformers/all-MiniLM-L6-v2"
 CHAT = "HuggingFaceTB/SmolLM2-135M-Instruct"
 TEXTS = ["Paris is the capital of France.", "Bananas are rich in potassium.", "Berlin is the capital of Germany."]
@@ -27,7 +27,7 @@ warnings.filterwarnings("ignore", message="SDK version")
 
 @pytest.fixture
 def client() -> Iterator[SIEClient]:
-    with SIEClient(URL) as client:
+    with SIEClient(URL, api_key=KEY) as client:
         yield client
 
 
@@ -125,7 +125,7 @@ def test_a_refusal_has_status_code_and_words(client: SIEClient, call: Any, statu
 
 def test_async() -> None:
     async def work() -> None:
-        async with SIEAsyncClient(URL) as client:
+        async with SIEAsyncClient(URL, api_key=KEY) as client:
             encoded, scored = await asyncio.gather(
                 client.encode(EMBED, items(*TEXTS)), client.score(EMBED, {"text": QUERY}, items(*TEXTS))
             )
@@ -137,7 +137,7 @@ def test_async() -> None:
 
 def test_async_many_at_once() -> None:
     async def work() -> None:
-        async with SIEAsyncClient(URL) as client:
+        async with SIEAsyncClient(URL, api_key=KEY) as client:
             texts = [f"text number {index} " * (1 + index % 7) for index in range(40)]
             together = await asyncio.gather(*(client.encode(EMBED, {"text": text}) for text in texts))
             batch = await client.encode(EMBED, items(*texts))
