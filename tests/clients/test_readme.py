@@ -14,7 +14,7 @@ from tests.live import ROOT
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = EXAMPLE.findall((ROOT / "README.md").read_text())
 SERVED = "http://127.0.0.1:8000"
-INTERNAL = {"SIE_WORKER_PARENT"}  # set by the gateway for its own child
+INTERNAL = {"SIE_WORKER_PARENT", "SIE_PAYLOADS"}  # set by the gateway for its own child; a bucket
 
 
 def run(example: str, base_url: str, folder: Path) -> str:
