@@ -26,6 +26,7 @@ from engines.bus.subjects import Lane
 from engines.catalog import Catalog
 from engines.dispatcher.dispatcher import NatsDispatcher
 from engines.worker.machine import gpu_count
+from engines.worker.supervisor import COMMAND as WORKER_COMMAND
 from engines.worker.supervisor import Supervisor
 
 log = logging.getLogger("sie.cluster")
@@ -81,10 +82,12 @@ class Cluster:
                 log.warning("the bus does not answer yet; requests are refused until it does")
             return
         self.server = EmbeddedServer()
+        lane = self._local_lane()
+        self.dispatcher.expect(lane)
         try:
             bus = await self.server.start(self._bus)
             await self.dispatcher.start(bus)
-            await self._start_worker(bus)
+            await self._start_worker(bus, lane)
         except BaseException:
             await self.stop()
             raise
@@ -102,14 +105,15 @@ class Cluster:
         if self.server is not None:
             await self.server.stop()
 
-    async def _start_worker(self, bus: BusSettings) -> None:
-        environ = self._environ
-        lane = Lane("default", environ.get("SIE_MACHINE_PROFILE", "").strip() or _machine_profile(), "default")
+    def _local_lane(self) -> Lane:
+        profile = self._environ.get("SIE_MACHINE_PROFILE", "").strip() or ("gpu" if gpu_count() else "cpu")
+        return Lane("default", profile, "default")
+
+    async def _start_worker(self, bus: BusSettings, lane: Lane) -> None:
         arguments = ["--pool", lane.pool, "--machine-profile", lane.machine_profile, "--bundle", lane.bundle]
-        arguments += ["--drain", str(WORKER_DRAIN), "--models", ",".join(preload(environ, self.catalog))]
-        options = {} if self._worker_command is None else {"command": self._worker_command}
-        self.worker = Supervisor(arguments, bus.to_env(), self.dispatcher.goodbye, **options)
-        self.dispatcher.expect(lane)
+        arguments += ["--drain", str(WORKER_DRAIN), "--models", ",".join(preload(self._environ, self.catalog))]
+        command = self._worker_command or WORKER_COMMAND
+        self.worker = Supervisor(command, arguments, bus.to_env(), self.dispatcher.goodbye)
         await self.worker.start()
 
 
@@ -124,10 +128,6 @@ def preload(environ: Mapping[str, str], catalog: Catalog) -> list[str]:
     embedded = [entry for entry in catalog.models() if entry.profiles["default"].source.startswith("package:")]
     # encoders first: they are ready in seconds
     return [entry.name for entry in sorted(embedded, key=lambda entry: "generate" in entry.tasks)]
-
-
-def _machine_profile() -> str:
-    return "gpu" if gpu_count() else "cpu"
 
 
 def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:

@@ -36,6 +36,7 @@ log = logging.getLogger("sie.dispatcher")
 PUBLISH_TIMEOUT = 5.0
 SWEEP_EVERY = 0.5
 CHECK_TRIES = 20
+CONNECT_PATIENCE = 2.0
 STREAM_FULL = frozenset({10077, 10047, 10023, 10028})
 """JetStream error codes: limit of the stream, of its memory, of the account."""
 
@@ -60,12 +61,15 @@ class NatsDispatcher:
         self._streams: dict[str, datetime | None] = {}
         self._expected: set[Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._up = asyncio.Event()
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, settings: BusSettings) -> None:
         """Connect and subscribe; returns once the bus is there."""
         self._settings = settings
-        client = await connect(settings, f"gateway-{self.gateway}", on_reconnect=self._on_reconnect)
+        client = await connect(
+            settings, f"gateway-{self.gateway}", on_reconnect=self._on_reconnect, on_disconnect=self._on_disconnect
+        )
         self._client = client
         self._js = client.jetstream(timeout=PUBLISH_TIMEOUT)
         self._payloads = Payloads(client, self._js, settings)
@@ -76,6 +80,7 @@ class NatsDispatcher:
         await client.subscribe(f"{subjects.GOODBYE}.*", cb=self._on_goodbye)
         await client.publish(subjects.HELLO)
         self._sweeper = asyncio.create_task(self._sweep(), name="worker-sweep")
+        self._up.set()
 
     async def stop(self) -> None:
         """Fail what is still open and leave the bus."""
@@ -102,9 +107,7 @@ class NatsDispatcher:
 
     async def submit(self, work: Work, route: Route, timeouts: Timeouts) -> PendingAnswer:
         """See ``engines.protocol.cluster.Dispatcher``."""
-        client, js = self._client, self._js
-        if client is None or js is None or not client.is_connected:
-            raise DispatchError("queue_unavailable", "the message bus is not connected", retry_after=5)
+        js = await self._connection()
         lane = self._lane(work, route)
         now = time.time()
         patience = 0.0 if self.model_status(_name(work)).state == "loaded" else self._load_patience
@@ -147,6 +150,16 @@ class NatsDispatcher:
     def goodbye(self, worker: str, reason: str) -> None:
         """What a supervisor knows at once: its worker has died."""
         self._registry.goodbye(worker, reason)
+
+    async def _connection(self) -> JetStreamContext:
+        """The queue, once the bus is there: a start or a short interruption is waited for."""
+        if not self.connected:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CONNECT_PATIENCE):
+                    await self._up.wait()
+        if self._js is None or not self.connected:
+            raise DispatchError("queue_unavailable", "the message bus is not connected", retry_after=5)
+        return self._js
 
     def _lane(self, work: Work, route: Route) -> Lane:
         lane = self._registry.lane(route.pool, route.machine_profile, work.bundle, _name(work))
@@ -239,7 +252,11 @@ class NatsDispatcher:
         with contextlib.suppress(msgspec.DecodeError):
             self._registry.goodbye(*_goodbye.decode(message.data))
 
+    async def _on_disconnect(self) -> None:
+        self._up.clear()
+
     async def _on_reconnect(self) -> None:
+        self._up.set()
         self._spawn(self._find_lost_streams())
 
     async def _find_lost_streams(self) -> None:

@@ -20,6 +20,7 @@ LAST_PAUSE = 30.0
 STEADY_AFTER = 60.0
 FORCED_PATIENCE = 2.0
 PARENT = "SIE_WORKER_PARENT"
+COMMAND = (sys.executable, "-m", "engines.worker")
 
 
 class Supervisor:
@@ -31,11 +32,10 @@ class Supervisor:
 
     def __init__(
         self,
+        command: Sequence[str],
         arguments: Sequence[str],
         environment: dict[str, str],
         gone: Callable[[str, str], None],
-        *,
-        command: Sequence[str] = (sys.executable, "-m", "engines.worker"),
     ) -> None:
         self._command = [*command, *arguments]
         path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)

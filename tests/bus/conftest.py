@@ -25,12 +25,7 @@ def cluster_of() -> Callable[..., object]:
 
     @asynccontextmanager
     async def start(bus: BusSettings | None = None, **environ: str) -> AsyncIterator[Cluster]:
-        settings = bus or BusSettings(ack_wait=1.0)
-        command = ["/usr/bin/env", *(f"{name}={value}" for name, value in environ.items())]
-        command += [sys.executable, "-m", "tests.bus.fake_worker"]
-        made = Cluster(
-            Catalog.from_env({}), settings, environ={"SIE_PRELOAD_MODELS": "", **environ}, worker_command=command
-        )
+        made = scripted(bus or BusSettings(ack_wait=1.0), environ)
         await made.start()
         try:
             yield made
@@ -38,6 +33,19 @@ def cluster_of() -> Callable[..., object]:
             await made.stop()
 
     return start
+
+
+@pytest.fixture
+async def unstarted_cluster() -> AsyncIterator[Cluster]:
+    made = scripted(BusSettings(), {})
+    yield made
+    await made.stop()
+
+
+def scripted(bus: BusSettings, environ: dict[str, str]) -> Cluster:
+    command = ["/usr/bin/env", *(f"{name}={value}" for name, value in environ.items())]
+    command += [sys.executable, "-m", "tests.bus.fake_worker"]
+    return Cluster(Catalog.from_env({}), bus, environ={"SIE_PRELOAD_MODELS": "", **environ}, worker_command=command)
 
 
 def generate(prompt: str, *, stream: bool = True, model: str = MODEL) -> GenerateWork:

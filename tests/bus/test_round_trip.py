@@ -32,6 +32,20 @@ async def test_a_stream_arrives_in_order_and_ends_with_usage(cluster_of):
         assert cluster.dispatcher.pending == 0
 
 
+async def test_a_request_before_the_bus_is_up_waits_for_it(unstarted_cluster):
+    first = asyncio.create_task(ask(unstarted_cluster, "echo:1"))
+    await asyncio.sleep(0)
+    await unstarted_cluster.start()
+    assert isinstance((await first)[-1], Completed)
+
+
+async def test_without_a_bus_work_is_refused(unstarted_cluster):
+    with pytest.raises(DispatchError) as refused:
+        await ask(unstarted_cluster, "echo:1")
+    assert (refused.value.code, refused.value.retry_after) == ("queue_unavailable", 5)
+    assert not unstarted_cluster.dispatcher.connected
+
+
 async def test_hundreds_at_once_never_mix_their_answers(cluster_of):
     async with cluster_of() as cluster:
         counts = [1 + n % 17 for n in range(400)]
