@@ -29,6 +29,9 @@ class Context(Protocol):
     def header(self, name: str) -> str | None:
         """Value of a request header, in any case; None when absent."""
 
+    def query(self, name: str) -> str | None:
+        """Value of a query parameter; None when absent."""
+
 
 class HealthHandlers(Protocol):
     """Gateway health, readiness, and status surfaces."""

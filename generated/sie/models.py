@@ -110,7 +110,7 @@ class ChatCompletionMessage(Struct, kw_only=True):
     """Name of the participant, passed on to chat templates that take one."""
 
 
-class ChatCompletionRequestResponseFormat(Struct, kw_only=True):
+class ChatCompletionRequestResponseFormat(Struct, kw_only=True, forbid_unknown_fields=True):
     type: str
     json_schema: dict[str, Any] | UnsetType | None = UNSET
 
@@ -120,16 +120,16 @@ class ChatCompletionRequestStreamOptions(Struct, kw_only=True, forbid_unknown_fi
     """Emit a terminal `usage` frame before `[DONE]`."""
 
 
-class ChatCompletionRequestToolChoiceFunction(Struct, kw_only=True):
+class ChatCompletionRequestToolChoiceFunction(Struct, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1)]
 
 
-class ChatCompletionRequestToolChoice(Struct, kw_only=True):
+class ChatCompletionRequestToolChoice(Struct, kw_only=True, forbid_unknown_fields=True):
     function: ChatCompletionRequestToolChoiceFunction
     type: Literal["function"]
 
 
-class ChatCompletionRequestToolsItemFunction(Struct, kw_only=True):
+class ChatCompletionRequestToolsItemFunction(Struct, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1)]
     description: str | UnsetType | None = UNSET
     parameters: dict[str, Any] | UnsetType | None = UNSET
@@ -137,7 +137,7 @@ class ChatCompletionRequestToolsItemFunction(Struct, kw_only=True):
     """Whether the arguments must follow `parameters` exactly."""
 
 
-class ChatCompletionRequestToolsItem(Struct, kw_only=True):
+class ChatCompletionRequestToolsItem(Struct, kw_only=True, forbid_unknown_fields=True):
     function: ChatCompletionRequestToolsItemFunction
     type: Literal["function"]
 

@@ -11,7 +11,7 @@ from generated.sie import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "326e6bf7ce6db70bd24429a7ec0a6cbb436795f1aaa9248a709d51821061dc78"
+DOCUMENT_SHA256 = "f40c66c6148032b4e89b83da11325e4081429ba31e2089b0956ba80f84957685"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):

@@ -22,11 +22,15 @@ _ABORTED: Final[dict[str, tuple[FailureCode, str]]] = {
 class Generation:
     """Work that a worker has taken. Iterating yields its deltas and ends with ``Completed``; failures are raised.
 
-    ``since`` is the ``perf_counter`` value at submission, ``admitted`` the worker's first event.
+    ``since`` is the ``perf_counter`` value at submission, ``admitted`` the worker's first event, ``choices`` how many
+    choices were asked for.
     """
 
-    def __init__(self, answer: Answer, events: AsyncIterator[AnyEvent], admitted: Admitted, since: float) -> None:
+    def __init__(
+        self, answer: Answer, events: AsyncIterator[AnyEvent], admitted: Admitted, since: float, choices: int = 1
+    ) -> None:
         self.answer = answer
+        self.choices = choices
         self.admitted = admitted
         self.since = since
         self._events = events
@@ -42,6 +46,8 @@ class Generation:
         """
         async for event in self._events:
             if isinstance(event, Delta):
+                if event.choice >= self.choices:
+                    raise Failure(500, "malformed_worker_response", f"The worker sent choice {event.choice}")
                 if event.finish_reason in _ABORTED:
                     code, message = _ABORTED[event.finish_reason]
                     raise from_failed(Failed(request_id=event.request_id, code=code, message=message))
@@ -72,7 +78,7 @@ async def admit(services: Services, work: GenerateWork, route: Route, timeouts: 
         events = aiter(answer)
         async for event in events:
             if isinstance(event, Admitted):
-                return Generation(answer, events, event, since)
+                return Generation(answer, events, event, since, work.sampling.n)
             if isinstance(event, Failed):
                 raise _refusal(services, work, event)
             raise Failure(500, "malformed_worker_response", f"The worker sent {type(event).__name__} before admission")

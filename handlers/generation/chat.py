@@ -52,7 +52,7 @@ class ChatSurface(Surface):
             options = given(body.stream_options)
             counts = options is not None and bool(given(options.include_usage))
             return EventFrames(generation, ChatWriter(who, n, usage=counts))
-        collected = await collect(generation, n)
+        collected = await collect(generation)
         context.response_headers |= success_headers(
             context, generation.answer, collected.completed, since=generation.since
         )

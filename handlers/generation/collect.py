@@ -48,13 +48,13 @@ class Collected:
     completed: Completed
 
 
-async def collect(generation: Generation, choices: int = 1) -> Collected:
+async def collect(generation: Generation) -> Collected:
     """Gather all events. The work is cancelled when the caller is.
 
     Raises:
         Failure: the work failed, or a choice was never finished.
     """
-    found = [Choice() for _ in range(choices)]
+    found = [Choice() for _ in range(generation.choices)]
     async with aclosing(generation):
         async for event in generation:
             if isinstance(event, Delta):

@@ -264,6 +264,9 @@ def tools(rows: Rows) -> None:
     ):
         kind = "absent" if value is DELETE else repr(value)
         rows.refuses(f"a tool's {path} {kind}", {"tools": [TOOL], f"tools.0.{path}": value}, param)
+    for path in ("", "function."):
+        change = {"tools": [TOOL], f"tools.0.{path}cached": True}
+        rows.refuses(f"a tool with an unknown key: {path}", change, f"tools[0].{path}cached", UNSUPPORTED)
     deep = {"tools": [TOOL], "tools.0.function.parameters": {"properties": {"a": {"if": {}}}}}
     rows.refuses("a tool with a schema that is refused", deep, f"{at}.parameters.properties.a.if", UNSUPPORTED)
     rows.refuses("tools for a model without", {"model": "org/plain", "tools": [TOOL]}, "tools", UNSUPPORTED)
@@ -284,6 +287,9 @@ def tools(rows: Rows) -> None:
         if field == "function.name":
             change = {"tools": [TOOL], "tool_choice": {"type": "function", "function": {}}}
         rows.refuses(f"tool_choice with {field} {kind}", change, f"tool_choice.{field}")
+    for path in ("", "function."):
+        change = {"tools": [TOOL], "tool_choice": dict(named), f"tool_choice.{path}mode": 1}
+        rows.refuses(f"tool_choice with an unknown key: {path}", change, f"tool_choice.{path}mode", UNSUPPORTED)
     rows.takes("parallel_tool_calls false", {"parallel_tool_calls": False}, {"parallel_tool_calls": False})
     for value in (True, None):
         rows.takes(f"parallel_tool_calls {value}", {"parallel_tool_calls": value}, {"parallel_tool_calls": ABSENT})
@@ -319,6 +325,8 @@ def formats(rows: Rows) -> None:
     for member, value in (("name", 1), ("strict", "yes"), ("description", [])):
         change = {field: {"type": "json_schema", "json_schema": {"schema": {}, member: value}}}
         rows.refuses(f"json_schema.{member} {value!r}", change, f"{at}.{member}")
+    odd = {field: {"type": "text", "regex": "a"}}
+    rows.refuses("a format with an unknown key", odd, f"{field}.regex", UNSUPPORTED)
     odd = {field: {"type": "json_schema", "json_schema": {"schema": {}, "mode": 1}}}
     rows.refuses("json_schema with an unknown key", odd, f"{at}.mode", UNSUPPORTED)
     unlike = {field: {"type": "json_schema", "json_schema": {"schema": {"then": {}}}}}

@@ -13,6 +13,7 @@ import pytest
 
 from engines.protocol.events import AnyEvent, ToolCallDelta
 from generated.sie import models
+from handlers.generation.chat_stream import ChatWriter
 from handlers.generation.frames import EventFrames
 from handlers.http.context import RequestContext
 
@@ -155,6 +156,25 @@ async def test_10_a_worker_that_falls_silent_is_a_fault_too(client: Client, even
     assert told["error"]["type"] == "server_error"
     assert done == "[DONE]"
     assert (await client.chat()).status_code in {500, 504}
+
+
+async def test_10_a_choice_that_nobody_asked_for_is_a_fault(client: Client) -> None:
+    client.dispatcher.script = lambda _: [delta("a"), delta("b", choice=7), completed()]
+    *_, told, done = await client.chunks()
+    assert (told["error"]["code"], done) == ("malformed_worker_response", "[DONE]")
+    response = await client.chat()
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "malformed_worker_response")
+
+
+async def test_10_a_fault_of_ours_is_told_without_its_inside(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bytes:
+        raise KeyError("secret of the inside")
+
+    monkeypatch.setattr(ChatWriter, "delta", broken)
+    told, done = await client.chunks()
+    assert (told["error"]["code"], done) == ("inference_error", "[DONE]")
+    assert "secret" not in told["error"]["message"]
+    assert client.dispatcher.answers[0].closed
 
 
 @pytest.mark.parametrize("reason", ["error", "cancelled"])
