@@ -8,7 +8,7 @@ import re
 _SPACE = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _CLASSES = {"d": "0-9", "w": "A-Za-z0-9_", "s": _SPACE}
 _NOT_LINE_END = r"[^\n\r\u2028\u2029]"
-_UNSUPPORTED = re.compile(r"\\[pPkcBb]|\(\?<(?![=!])|\\u\{|\[\]|\[\^\]")
+_UNSUPPORTED = re.compile(r"\\[pPkcBb]|\(\?<(?![=!])|\\u\{")
 
 
 def python_pattern(pattern: str) -> str | None:
@@ -30,6 +30,8 @@ def python_pattern(pattern: str) -> str | None:
             position += 2
             continue
         if char == "[" and not inside:
+            if pattern.startswith(("[]", "[^]"), position):
+                return None  # nothing and anything, to ECMA-262 alone
             inside = True
         elif char == "]":
             inside = False

@@ -1,13 +1,14 @@
 """Bodies are decoded exactly when the document allows them.
 
-The document meant is the generator's: the served one, widened where a generator overlay leaves a refusal to the handler,
-who can say more than a decoder.
+The document meant is the generator's: the served one, widened where a generator overlay leaves a refusal to the
+handler, who can say more than a decoder.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 from codegen import config
 from codegen.document import overlaid, read
 from generated.sie import operations
-from handlers.errors import Failure
+from handlers.errors import InvalidField, UnsupportedField
 from handlers.http.plan import Plan
 from tests.codegen.instances import Instances, mutations
 
@@ -70,12 +71,10 @@ def cases(name: str) -> list[Any]:
 
 
 def accepts(plan: Plan, media: str, raw: bytes) -> bool:
-    try:
+    with contextlib.suppress(InvalidField, UnsupportedField):
         plan.decode.decode(media, raw)
-    except Failure as failure:
-        assert failure.status == 400
-        return False
-    return True
+        return True
+    return False
 
 
 @pytest.mark.parametrize("operation", BODIES, ids=lambda operation: operation.id)

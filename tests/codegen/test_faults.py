@@ -1,0 +1,203 @@
+"""What cannot be expressed is named with its place; nothing is dropped in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codegen import checks
+from codegen.__main__ import main
+from codegen.document import Document, overlaid
+from codegen.faults import DocumentError
+from tests.codegen.world import answer, small
+
+Change = Callable[[dict[str, Any]], None]
+POST = "/paths/~1things/post"
+THING = "/components/schemas/Thing"
+LOST = "#/components/schemas/Lost"
+SECOND = "uniqueItems needs a second validation: give the body's schema a name"
+
+
+def faults(document: dict[str, Any]) -> list[str]:
+    try:
+        checks.check(Document(document))
+    except DocumentError as error:
+        return str(error).splitlines()
+    return []
+
+
+def of_operation(**members: Any) -> dict[str, Any]:
+    return small(**members)
+
+
+def of_thing(**schema: Any) -> dict[str, Any]:
+    document = small()
+    document["components"]["schemas"]["Thing"] |= schema
+    return document
+
+
+def of_name(**schema: Any) -> dict[str, Any]:
+    return of_thing(properties={"name": schema})
+
+
+def of_root(**members: Any) -> dict[str, Any]:
+    return {**small(), **members}
+
+
+def of_path(path: str, **members: Any) -> dict[str, Any]:
+    document = small()
+    document["paths"][path] = {"get": {"operationId": "read", "responses": {"200": {"description": ""}}, **members}}
+    return document
+
+
+def body(**content: Any) -> dict[str, Any]:
+    return {"content": {media.replace("__", "/"): value for media, value in content.items()}}
+
+
+def parameter(**members: Any) -> dict[str, Any]:
+    return of_operation(parameters=[{"name": "p", "in": "query", "schema": {"type": "string"}, **members}])
+
+
+REF = {"schema": {"$ref": "#/components/schemas/Thing"}}
+CASES: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("a good document", small(), []),
+    ("no openapi", {"paths": {}}, ["/: not an OpenAPI document"]),
+    ("another version", of_root(openapi="3.0.3"), ["/openapi: version 3.0.3 is not 3.1"]),
+    ("webhooks", of_root(webhooks={"w": {}}), ["/webhooks: webhooks cannot be generated"]),
+    (
+        "a dangling reference",
+        of_operation(responses={"200": {"description": "", "content": answer("Lost")}}),
+        [
+            f"{POST}/responses/200/content/application~1json/schema/$ref: reference to nothing: {LOST}"
+        ],
+    ),
+    (
+        "a reference into another file",
+        of_name(**{"$ref": "other.json#/Thing"}),
+        [f"{THING}/properties/name/$ref: reference outside the document: other.json#/Thing"],
+    ),
+    (
+        "a reference to itself",
+        of_root(components={"schemas": {"Thing": {"$ref": "#/components/schemas/Thing"}, "Fault": {}}}),
+        [
+            f"{at}/$ref: reference to itself: #/components/schemas/Thing"
+            for at in (
+                THING,
+                f"{POST}/requestBody/content/application~1json/schema",
+                f"{POST}/responses/200/content/application~1json/schema",
+            )
+        ],
+    ),
+    ("nullable", of_name(type="string", nullable=True), [
+        f"{THING}/properties/name/nullable: nullable has no meaning in OpenAPI 3.1; say type: [..., 'null']"
+    ]),
+    ("a misspelt keyword", of_name(type="string", maxLenght=3), [
+        f"{THING}/properties/name/maxLenght: unknown keyword 'maxLenght'"
+    ]),
+    ("an unknown type", of_name(type="text"), [f"{THING}/properties/name/type: unknown type 'text'"]),
+    ("a boolean bound", of_name(type="integer", exclusiveMinimum=True), [
+        f"{THING}/properties/name/exclusiveMinimum: exclusiveMinimum is a number in OpenAPI 3.1"
+    ]),
+    ("an empty schema", of_name(type="string", oneOf=[{"type": "integer"}]), [
+        f"{THING}/properties/name: no value satisfies this schema"
+    ]),
+    ("an untellable discriminator", of_name(
+        oneOf=[{"$ref": "#/components/schemas/Fault"}, {"$ref": "#/components/schemas/Thing"}],
+        discriminator={"propertyName": "kind"},
+    ), [f"{THING}/properties/name/discriminator: the branches do not require the member with one value each"]),
+    ("no operationId", of_operation(operationId=""), [f"{POST}: operationId is missing"]),
+    ("an operationId that is no name", of_operation(operationId="make-it"), [
+        f"{POST}/operationId: 'make-it' is not a Python identifier"
+    ]),
+    ("an operationId twice", of_path("/other", operationId="make"), [
+        f"/paths/~1other/get/operationId: 'make' is taken by {POST}"
+    ]),
+    ("two tags", of_operation(tags=["a", "b"]), [f"{POST}/tags: an operation belongs to one tag"]),
+    ("callbacks", of_operation(callbacks={}), [f"{POST}/callbacks: callbacks cannot be generated"]),
+    ("a misspelt vendor key", of_operation(**{"x-oasgate-amin": True}), [
+        f"{POST}/x-oasgate-amin: unknown key x-oasgate-amin"
+    ]),
+    ("an undeclared path parameter", of_path("/other/{id}"), [
+        "/paths/~1other~1{id}/get: path parameter 'id' is not declared"
+    ]),
+    ("a path parameter too many", of_path(
+        "/other", parameters=[{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    ), ["/paths/~1other/get: path parameter 'id' is not in the path"]),
+    ("text around a parameter", of_path(
+        "/other/{id}.json", parameters=[{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    ), ["/paths/~1other~1{id}.json/get: path segment '{id}.json' mixes text and parameter"]),
+    ("a tail without its catch-all", of_path(
+        "/other/{id}/status",
+        parameters=[{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
+        **{"x-oasgate-catch-all": True},
+    ), ["/paths/~1other~1{id}~1status/get/x-oasgate-catch-all: /other/{id} is no catch-all operation of GET"]),
+    ("a cookie", parameter(**{"in": "cookie"}), [f"{POST}/parameters/0: a cookie parameter cannot be generated"]),
+    ("an array in the query", parameter(schema={"type": "array"}), [
+        f"{POST}/parameters/0/schema: a parameter of type array cannot be generated"
+    ]),
+    ("a parameter with not", parameter(schema={"type": "string", "not": {"const": "x"}}), [
+        f"{POST}/parameters/0/schema/not: not of a parameter cannot be enforced"
+    ]),
+    ("a style", parameter(style="deepObject"), [f"{POST}/parameters/0/style: style cannot be generated"]),
+    ("a body in XML", of_operation(requestBody=body(application__xml=REF)), [
+        f"{POST}/requestBody/content/application~1xml: a body in application/xml cannot be decoded"
+    ]),
+    ("two bodies", of_operation(requestBody=body(application__json=REF, application__msgpack={"schema": {}})), [
+        f"{POST}/requestBody: media types with different schemas cannot be generated"
+    ]),
+    ("an inline body for the second pass", of_operation(
+        requestBody=body(application__json={"schema": {"type": "object", "properties": {"a": {"uniqueItems": True}}}})
+    ), [
+        f"{POST}/requestBody/properties/a/uniqueItems: {SECOND}"
+    ]),
+    ("a form with if", of_operation(
+        requestBody={"content": {"multipart/form-data": {
+            "schema": {"type": "object", "properties": {"a": {"type": "string"}}, "if": {}}
+        }}}
+    ), [
+        f"{POST}/requestBody/content/multipart~1form-data/schema/if: if of a form field cannot be enforced"
+    ]),
+    ("a default answer", of_operation(responses={"default": {"description": ""}}), [
+        f"{POST}/responses/default: status 'default' is not a number"
+    ]),
+    ("an API key", of_root(components={
+        **small()["components"], "securitySchemes": {"key": {"type": "apiKey", "name": "k", "in": "header"}}
+    }), ["/components/securitySchemes/key: only bearer tokens can be generated"]),
+    ("an undeclared scheme", of_operation(security=[{"lost": []}]), [
+        f"{POST}/security: security scheme 'lost' is not declared"
+    ]),
+    ("a choice of schemes", of_operation(security=[{}, {}]), [
+        f"{POST}/security: a choice or combination of security schemes cannot be generated"
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_fault_is_named_with_its_place(document: dict[str, Any], expected: list[str]) -> None:
+    assert faults(document) == expected
+
+
+def test_all_faults_are_gathered() -> None:
+    document = of_operation(operationId="make-it", callbacks={})
+    document["components"]["schemas"]["Thing"]["properties"]["name"]["nullable"] = True
+    assert len(faults(document)) == 3
+
+
+def test_the_command_prints_the_faults_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.oasgate.documents.bad]\ndocument = 'bad.yaml'\npackage = 'out.bad'\n"
+    )
+    (tmp_path / "bad.yaml").write_text("openapi: 3.1.0\ninfo: {}\nwebhooks: {a: {}}\n")
+    assert main(["--pyproject", str(tmp_path / "pyproject.toml")]) == 1
+    assert capsys.readouterr().err == "bad: 1 fault(s) in bad.yaml\n/webhooks: webhooks cannot be generated\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stale_overlay_is_a_fault_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "fix.overlay.yaml"
+    path.write_text("overlay: 1.0.0\ninfo: {title: t, version: '1'}\nactions: [{target: $.gone, update: {}}]\n")
+    with pytest.raises(DocumentError, match=r"^/: fix\.overlay\.yaml: actions\[0\] \$\.gone: selects nothing$"):
+        overlaid(small(), [path])
