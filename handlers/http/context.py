@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from .ids import request_id
 
@@ -16,6 +17,7 @@ class RequestContext:
 
     __slots__ = (
         "_headers",
+        "_query",
         "filenames",
         "media_type",
         "operation",
@@ -25,8 +27,9 @@ class RequestContext:
         "status",
     )
 
-    def __init__(self, operation: Any, raw: dict[bytes, bytes]) -> None:
+    def __init__(self, operation: Any, raw: dict[bytes, bytes], query: bytes = b"") -> None:
         self.operation = operation
+        self._query = query
         self.raw = raw
         self.request_id = request_id()
         self.response_headers: dict[str, str] = {}
@@ -46,3 +49,8 @@ class RequestContext:
         """Value of one request header, whatever its case, or ``None``."""
         value = self.raw.get(name.lower().encode("latin-1"))
         return None if value is None else value.decode("latin-1")
+
+    def query(self, name: str) -> str | None:
+        """Last value of one query parameter, or ``None``."""
+        values = parse_qs(self._query.decode("latin-1"), keep_blank_values=True).get(name)
+        return values[-1] if values else None

@@ -12,6 +12,7 @@ from .answers import EVENT_STREAM
 from .decode import BodyDecoder
 from .envelopes import SHAPES, Family, Shape, detail
 from .form import FormDecoder
+from .parameters import Parameters
 
 logger = logging.getLogger("sie.http")
 
@@ -78,7 +79,7 @@ class Plan:
         success = operation.responses.get(operation.success)
         content = tuple(success.content) if success is not None else ()
         self.media = tuple(name for name in content if name != EVENT_STREAM) or ("application/json",)
-        self.required = tuple(p.name for p in operation.parameters if p.required and p.location == "header")
+        self.parameters = Parameters(operation.parameters)
         self.decode = _decoder(operation, schemas)
         self.shapes: dict[int, tuple[Shape, ...]] = {}
         for status, response in operation.responses.items():

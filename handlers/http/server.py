@@ -11,7 +11,7 @@ from litestar import Request, Response, WebSocket
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Receive
 
-from ..errors import Failure, Internal, InvalidField, NotImplementedYet
+from ..errors import Failure, Internal, NotImplementedYet
 from ..settings import Settings
 from .access import AccessLog
 from .answers import Answer, Done, Gone
@@ -76,16 +76,15 @@ class Server:
         """Serve one request. Raises only the cancellation of a server that stops."""
         plan = self.plans[operation.id]
         scope, receive = request.scope, request.receive
-        context = RequestContext(operation, dict(scope["headers"]))
+        context = RequestContext(operation, dict(scope["headers"]), scope["query_string"])
         visit = self.visits.begin(scope["method"], operation.path, context.request_id)
         try:
             if plan.secured:
                 self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
             if handler is None:
                 raise NotImplementedYet(operation.id)
-            for name in plan.required:
-                if context.header(name) is None:
-                    raise InvalidField(name, f"Missing required header '{name}'")
+            if plan.parameters:
+                plan.parameters.check(context, path)
             if plan.decode is not None:
                 path = (*path, await self._body(plan, context, receive))
             visit.watch(receive)
