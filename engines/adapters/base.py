@@ -39,6 +39,13 @@ class WorkError(Exception):
         self.details = details or {}
 
 
+class EngineDead(WorkError):
+    """The engine cannot do this or any other work; the worker has to discard it and load a new one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("transport_failure", message)
+
+
 class EngineLoadError(Exception):
     """The model cannot be served. ``permanent``: trying again cannot help (missing files, unsupported architecture)."""
 

@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from engines.adapters.base import WorkError
+from engines.adapters.base import EngineDead, WorkError
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
 from engines.bus.payloads import Payloads
@@ -194,20 +194,31 @@ class Worker:
             reply.failed("inference_error", f"the engine failed: {type(error).__name__}")
 
     async def _run_engine(self, work: Work, resolved: Resolved, reply: AttemptReply) -> None:
-        # a little before the gateway gives up, so that the caller hears why
-        left = (work.deadline - time.time()) * PATIENCE if work.deadline else None
-        waiting = asyncio.timeout(left)
-        try:
-            async with contextlib.AsyncExitStack() as stack:
-                async with waiting:
-                    engine = await stack.enter_async_context(self._models.use(resolved.model, resolved.profile))
-                reply.started()
-                await engine.run(work, reply)
-        except TimeoutError:
-            if not waiting.expired():
-                raise
-            message = f"model {work.model!r} was not ready before the request's deadline"
-            reply.failed("MODEL_LOADING", message, retry_after=5)
+        """Run the work; once more on a new engine if the first one died before it put anything out."""
+        for tries_left in (1, 0):
+            # a little before the gateway gives up, so that the caller hears why
+            left = (work.deadline - time.time()) * PATIENCE if work.deadline else None
+            waiting = asyncio.timeout(left)
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    async with waiting:
+                        engine = await stack.enter_async_context(self._models.use(resolved.model, resolved.profile))
+                    reply.started()
+                    try:
+                        await engine.run(work, reply)
+                    except EngineDead:
+                        self._models.discard(resolved.model, resolved.profile, engine)
+                        raise
+                return
+            except EngineDead as error:
+                log.error("request %s: %s", work.request_id, error.message)
+                if reply.begun or not tries_left:
+                    raise
+            except TimeoutError:
+                if not waiting.expired():
+                    raise
+                message = f"model {work.model!r} was not ready before the request's deadline"
+                raise WorkError("MODEL_LOADING", message, retry_after=5) from None
 
     def _find(self, work: Work) -> Resolved:
         name = work.model if work.profile == "default" else f"{work.model}:{work.profile}"
@@ -243,16 +254,16 @@ class Worker:
         subject = f"{subjects.HEALTH}.{subjects.token(self._options.name)}"
         while True:
             with contextlib.suppress(Exception):  # not connected: the next one tells the same
-                await self._client.publish(subject, wire.encode(self.status()))
+                used, total = await asyncio.to_thread(machine.memory)
+                await self._client.publish(subject, wire.encode(self.status(used, total)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_EVERY):
                     await self._beat.wait()
             self._beat.clear()
 
-    def status(self) -> WorkerStatus:
+    def status(self, used: int, total: int) -> WorkerStatus:
         """What the next heart-beat says."""
         engines = self._models.load_of_engines()
-        used, total = machine.memory()
         return WorkerStatus(
             name=self._options.name,
             pool=self.lane.pool,

@@ -1,7 +1,8 @@
 """A worker process with scripted engines: the real worker, bus and protocol, without a model.
 
 The prompt is the script: ``echo:N`` answers N deltas, ``slow:N`` one delta every 50 ms, ``block:S`` nothing for S
-seconds, ``stall:S`` the same after one delta, ``refuse``, ``crash``, ``vanish``, ``silent`` as their names say.
+seconds, ``stall:S`` the same after one delta; ``die:N`` lets the first N engines of the process die; ``refuse``,
+``crash``, ``vanish`` (the process kills itself) and ``silent`` (no result) are what their names say.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from engines.adapters.base import EngineLoadError, EngineStatus, Reply, WorkError
+from engines.adapters.base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
 from engines.protocol.catalog import ModelEntry, Profile
 from engines.protocol.events import EncodeOutput, Tensor, Timing, Usage
 from engines.protocol.work import EncodeWork, GenerateWork, Work
@@ -21,9 +22,12 @@ from engines.worker.main import options, serve
 
 
 class ScriptedEngine:
+    deaths = 0
+
     def __init__(self, entry: ModelEntry, profile: Profile) -> None:
         self.entry = entry
         self.running = 0
+        self.dead = False
 
     async def load(self) -> None:
         if delay := os.environ.get("FAKE_LOAD_S"):
@@ -34,6 +38,7 @@ class ScriptedEngine:
             raise EngineLoadError("weights are missing", error_class="FileNotFoundError", permanent=kind == "permanent")
 
     async def run(self, work: Work, reply: Reply) -> None:
+        assert not self.dead, "work was given to a dead engine"
         self.running += 1
         try:
             if isinstance(work, GenerateWork):
@@ -55,6 +60,11 @@ class ScriptedEngine:
                 raise RuntimeError("scripted")
             case "vanish":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "die" if ScriptedEngine.deaths < int(argument):
+                ScriptedEngine.deaths += 1
+                reply.admitted()
+                self.dead = True
+                raise EngineDead("the scripted engine died")
             case "silent":
                 reply.admitted()
                 return
@@ -85,7 +95,7 @@ if __name__ == "__main__":
             [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
         )
     extra: list[str] = []
-    for name in ("max-tries", "max-inflight"):
+    for name in ("max-tries", "max-inflight", "memory-budget"):
         if value := os.environ.get(f"FAKE_{name.replace('-', '_').upper()}"):
             extra += [f"--{name}", value]
     sys.exit(serve(options([*sys.argv[1:], *extra]), ScriptedEngine))

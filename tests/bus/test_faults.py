@@ -55,6 +55,24 @@ async def test_work_that_kills_its_workers_is_given_up(cluster_of):
         assert isinstance((await ask(cluster, "echo:1"))[-1], Completed)
 
 
+async def test_a_dead_engine_is_replaced_and_work_not_begun_is_done_on_the_new_one(cluster_of):
+    async with cluster_of() as cluster:
+        first, delta, last = await ask(cluster, "die:1")
+        assert isinstance(first, Admitted)
+        assert isinstance(delta, Delta)
+        assert isinstance(last, Completed)
+        assert cluster.worker.starts == 1
+
+
+async def test_work_whose_engines_all_die_fails_and_the_next_request_works(cluster_of):
+    async with cluster_of() as cluster:
+        last = (await ask(cluster, "die:9"))[-1]
+        assert isinstance(last, Failed)
+        assert last.code == "transport_failure"
+        assert isinstance((await ask(cluster, "echo:1"))[-1], Completed)
+        assert cluster.worker.starts == 1
+
+
 async def test_sigterm_lets_a_stream_finish(cluster_of):
     async with cluster_of() as cluster:
         answer = await cluster.dispatcher.submit(generate("slow:20"), Route(), Timeouts(60.0))

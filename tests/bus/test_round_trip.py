@@ -126,7 +126,7 @@ async def test_requests_wait_while_the_model_loads(cluster_of):
     async with cluster_of(FAKE_LOAD_S="0.7") as cluster:
         answers = await asyncio.gather(*(ask(cluster, "echo:1") for _ in range(5)))
         assert all(isinstance(events[-1], Completed) for events in answers)
-        assert cluster.dispatcher.model_status(MODEL).state == "loaded"
+        await until(lambda: cluster.dispatcher.model_status(MODEL).state == "loaded")
 
 
 async def test_a_load_longer_than_the_deadline_says_so(cluster_of):
@@ -148,6 +148,17 @@ async def test_a_load_failure_is_reported_with_its_class_and_attempts(cluster_of
             assert failed.details == {"error_class": "FileNotFoundError", "attempts": 1, "permanent": True}
         await until(lambda: cluster.dispatcher.model_status(MINILM).state == "failed")
         assert cluster.dispatcher.model_status(MINILM).last_error == "weights are missing"
+        assert isinstance((await ask(cluster, "echo:1"))[-1], Completed)
+
+
+async def test_the_least_recently_used_model_makes_room(cluster_of):
+    async with cluster_of(FAKE_MEMORY_BUDGET="1000") as cluster:
+        assert isinstance((await ask(cluster, "echo:1"))[-1], Completed)
+        await until(lambda: cluster.dispatcher.model_status(MODEL).state == "loaded")
+        work = EncodeWork(request_id=uuid.uuid4().hex, model=MINILM, items=[Item(text="x")])
+        await collect(await cluster.dispatcher.submit(work, Route(), Timeouts(20.0)))
+        await until(lambda: cluster.dispatcher.model_status(MINILM).state == "loaded")
+        assert cluster.dispatcher.model_status(MODEL).state == "available"
         assert isinstance((await ask(cluster, "echo:1"))[-1], Completed)
 
 
