@@ -1076,6 +1076,8 @@ class ResponsesResponse(Struct, kw_only=True):
     """Always empty."""
     safety_identifier: None
     prompt_cache_key: None
+    user: None
+    """Always null."""
 
 
 class StreamError(Struct, kw_only=True):

@@ -11,7 +11,7 @@ from generated.sie import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "f40c66c6148032b4e89b83da11325e4081429ba31e2089b0956ba80f84957685"
+DOCUMENT_SHA256 = "c5f58fe1d712226f67c8814c3a10f135ac212a486701514889d3f7a0fcf61b8e"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):

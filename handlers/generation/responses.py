@@ -129,5 +129,6 @@ _FIXED: Final[dict[str, Any]] = {
     "metadata": {},
     "safety_identifier": None,
     "prompt_cache_key": None,
+    "user": None,
 }
 """What this surface does not do, in the words of the Responses API."""
