@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from typing import Any
 
-from vllm.outputs import RequestOutput
+from vllm.exceptions import GracefulHTTPError, VLLMClientError
+from vllm.outputs import CompletionOutput
+from vllm.sampling_params import SamplingParams
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from ...protocol.catalog import ModelEntry, Profile
-from ...protocol.events import FinishReason, Timing, Usage
+from ...protocol.events import Timing, Usage
 from ...protocol.work import GenerateWork, Work
-from ..base import EngineStatus, Reply, WorkError
-from .options import engine_args, model_folder
+from ..base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
+from . import processes
+from .adapters import Adapters
+from .grammar import Grammars
+from .logprobs import Vocabulary
+from .options import chat_template, engine_args, model_folder
+from .outputs import Choice
+from .parsers import Parsers, Plan
 from .prompts import Prompts
 from .sampling import parameters, room_for_output
 
 log = logging.getLogger("sie.vllm")
 
-CLOSE_TIMEOUT = 8.0
-FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "cancelled", "error": "error"}
+
+class Prepared:
+    """A work item after all its checks: what ``AsyncLLM.generate`` is called with."""
+
+    def __init__(self, prompt: Any, tokens: list[int], params: SamplingParams, adapter: Any, plan: Plan) -> None:
+        self.prompt = prompt
+        self.tokens = tokens
+        self.params = params
+        self.adapter = adapter
+        self.plan = plan
 
 
 class VllmEngine:
@@ -30,60 +49,175 @@ class VllmEngine:
     def __init__(self, entry: ModelEntry, profile: Profile) -> None:
         self._entry = entry
         self._profile = profile
-        self._running = 0
+        self._name = entry.name if profile.name == "default" else f"{entry.name}:{profile.name}"
+        self._llm: AsyncLLM | None = None
+        self._family = processes.Family()
+        self._costs: dict[str, int] = {}
 
     async def load(self) -> None:
+        """Start the engine's processes and load the weights.
+
+        Raises:
+            EngineLoadError: the model cannot be served.
+        """
         model = await asyncio.to_thread(model_folder, self._profile)
+        template = chat_template(self._profile)
         arguments = engine_args(self._entry, self._profile, model)
-        self._llm = await asyncio.to_thread(AsyncLLM.from_engine_args, arguments, usage_context=UsageContext.ENGINE_CONTEXT)
-        config = self._llm.model_config
+        log.info("model %s: loading %s", self._name, model)
+        with self._family.watch():
+            llm = await asyncio.to_thread(_start, arguments)
+        self._llm = llm
+        config, tokenizer = llm.model_config, llm.renderer.tokenizer
+        loadtime = self._profile.loadtime
+        tool_parser = loadtime.get("tool_call_parser")
+        if tool_parser is None and self._entry.generation is not None and self._entry.generation.tools:
+            tool_parser = "hermes"
         self._context_length = config.max_model_len
-        self._vocabulary = config.get_vocab_size()
-        self._prompts = Prompts(self._entry, self._llm.renderer, self._context_length)
+        self._vocabulary = Vocabulary(tokenizer, config.get_vocab_size())
+        self._prompts = Prompts(self._entry, llm.renderer, template)
+        self._grammars = Grammars(llm.vllm_config, tokenizer)
+        self._adapters = Adapters(self._profile.lora_paths)
+        self._parsers = Parsers(tokenizer, config, tool_parser, loadtime.get("reasoning_parser"))
+        log.info("model %s: ready, %s, context of %d tokens", self._name, config.dtype, self._context_length)
 
     async def run(self, work: Work, reply: Reply) -> None:
+        """Generate. Cancelling the task aborts the generation within one step.
+
+        Raises:
+            WorkError: the work cannot be done.
+        """
         if not isinstance(work, GenerateWork):
-            raise WorkError("invalid_request", f"{self._entry.name!r} generates text; it cannot do this work")
+            raise WorkError("invalid_request", f"model {self._entry.name!r} generates text and does nothing else")
         started = time.perf_counter()
-        prompt, prompt_tokens = await self._prompts.render(work)
-        max_tokens = room_for_output(work.sampling, self._entry, prompt_tokens, self._context_length)
-        params = parameters(work, self._profile, max_tokens, self._vocabulary)
-        reply.admitted(prompt_tokens=prompt_tokens)
-        tokenized = time.perf_counter()
-        first = 0.0
-        completion_tokens = cached = 0
-        self._running += 1
+        if self._engine.errored:
+            raise self._dead()
+        prepared = await self._prepare(work)
+        begun = time.perf_counter()
+        reply.admitted(prompt_tokens=len(prepared.tokens))
+        self._costs[work.request_id] = len(prepared.tokens) + (prepared.params.max_tokens or 0) * prepared.params.n
         try:
-            async for output in self._llm.generate(prompt, params, work.request_id):
-                first = first or time.perf_counter()
-                completion_tokens += sum(len(choice.token_ids) for choice in output.outputs)
-                cached = max(cached, output.num_cached_tokens or 0)
-                self._send(output, reply)
+            usage, first = await self._generate(work, prepared, reply)
         finally:
-            self._running -= 1
+            del self._costs[work.request_id]
         done = time.perf_counter()
-        reply.completed(
-            usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, cached_tokens=cached),
-            timing=Timing(
-                tokenization_ms=(tokenized - started) * 1e3,
-                inference_ms=(done - tokenized) * 1e3,
-                ttft_ms=(first - started) * 1e3,
-                total_ms=(done - started) * 1e3,
-            ),
+        timing = Timing(
+            tokenization_ms=(begun - started) * 1e3,
+            inference_ms=(done - begun) * 1e3,
+            ttft_ms=(first - started) * 1e3,
+            total_ms=(done - started) * 1e3,
+        )
+        reply.completed(usage=usage, timing=timing)
+
+    async def _prepare(self, work: GenerateWork) -> Prepared:
+        """Everything that can refuse the work, before it is admitted."""
+        adapter = self._adapters.request(work.lora_adapter)
+        plan = self._parsers.plan(work, self._prompts.template_kwargs(work))
+        prompt, tokens = await self._prompts.render(work)
+        max_tokens = room_for_output(work.sampling, self._entry, len(tokens), self._context_length)
+        constraint = None
+        if plan.forced:
+            constraint = await self._grammars.compile(plan.grammar(), "tools")
+        elif work.grammar is not None:
+            param = "grammar" if work.messages is None else "response_format"
+            constraint = await self._grammars.compile(work.grammar, param)
+        params = parameters(
+            work,
+            self._profile,
+            max_tokens,
+            self._vocabulary,
+            constraint=constraint,
+            skip_special_tokens=not plan.keeps_special_tokens,
+        )
+        return Prepared(prompt, tokens, params, adapter, plan)
+
+    async def _generate(self, work: GenerateWork, prepared: Prepared, reply: Reply) -> tuple[Usage, float]:
+        """Run the engine and send what it gives; return what was used and when the first output came."""
+        choices = [self._choice(index, work, prepared, reply) for index in range(work.sampling.n)]
+        usage = Usage(prompt_tokens=len(prepared.tokens), images=len(work.images))
+        first = 0.0
+        constrained = prepared.params.structured_outputs is not None
+        outputs = self._engine.generate(
+            prepared.prompt,
+            prepared.params,
+            work.request_id,
+            lora_request=prepared.adapter,
+            # a constraint begins where the answer begins
+            reasoning_ended=prepared.plan.answer_begins(prepared.tokens) if constrained else None,
+            reasoning_parser_kwargs=prepared.plan.reasoning_kwargs if constrained else None,
+        )
+        try:
+            # closing the generator is what aborts the request when this task is cancelled
+            async with contextlib.aclosing(outputs):
+                async for output in outputs:
+                    first = first or time.perf_counter()
+                    usage.completion_tokens += sum(len(part.token_ids) for part in output.outputs)
+                    usage.cached_tokens = max(usage.cached_tokens, output.num_cached_tokens or 0)
+                    for index, part in _ranked(output.outputs, work.sampling.n, work.stream):
+                        choices[index].take(part)
+        except EngineDeadError:
+            raise self._dead() from None
+        except GracefulHTTPError as error:
+            raise WorkError("RESOURCE_EXHAUSTED", error.message, retry_after=5) from None
+        except VLLMClientError as error:
+            raise WorkError("invalid_request", str(error.args[0] if error.args else error)) from None
+        except EngineGenerateError as error:
+            if self._engine.errored:
+                raise self._dead() from None
+            cause = error.__cause__
+            log.error("request %s: the engine failed", work.request_id, exc_info=cause)
+            raise WorkError("inference_error", f"the engine failed: {type(cause).__name__}: {cause}") from None
+        return usage, first or time.perf_counter()
+
+    def _choice(self, index: int, work: GenerateWork, prepared: Prepared, reply: Reply) -> Choice:
+        return Choice(
+            index,
+            reply,
+            thinking=prepared.plan.thinking(prepared.tokens),
+            tool_calls=prepared.plan.tool_calls(),
+            vocabulary=self._vocabulary,
+            top=work.sampling.logprobs,
         )
 
-    def _send(self, output: RequestOutput, reply: Reply) -> None:
-        for choice in output.outputs:
-            finish = FINISH.get(choice.finish_reason, "stop") if choice.finish_reason else None
-            if choice.text or choice.token_ids or finish:
-                reply.delta(
-                    choice=choice.index, text=choice.text, tokens=len(choice.token_ids), finish_reason=finish
-                )
+    @property
+    def _engine(self) -> AsyncLLM:
+        assert self._llm is not None, "load() comes first"
+        return self._llm
+
+    def _dead(self) -> EngineDead:
+        return EngineDead(f"the engine of model {self._name!r} died; it is being started anew")
 
     def status(self) -> EngineStatus:
-        return EngineStatus(inflight_batches=min(1, self._running))
+        """Requests the engine has and has not finished, and what its processes hold in memory."""
+        return EngineStatus(
+            inflight_batches=1 if self._costs else 0,
+            pending_cost=sum(self._costs.values()),
+            memory_bytes=self._family.memory(),
+        )
 
     async def close(self) -> None:
-        llm = getattr(self, "_llm", None)
+        """Stop the engine's processes; those that do not end are killed."""
+        llm, self._llm = self._llm, None
         if llm is not None:
-            await asyncio.to_thread(llm.shutdown, CLOSE_TIMEOUT)
+            if llm.output_handler is not None:
+                # what follows is no failure of the engine
+                llm.output_handler.cancel()
+            await asyncio.to_thread(llm.shutdown, 1.0)
+        await asyncio.to_thread(self._family.end)
+
+
+def _start(arguments: Any) -> AsyncLLM:
+    try:
+        return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.ENGINE_CONTEXT)
+    except Exception as error:
+        # these are vLLM's for a model or an option it cannot serve; a process that died may do better next time
+        permanent = isinstance(error, ValueError | OSError | NotImplementedError | TypeError)
+        message = f"{type(error).__name__}: {error}"
+        raise EngineLoadError(message, error_class=type(error).__name__, permanent=permanent) from error
+
+
+def _ranked(outputs: list[CompletionOutput], n: int, stream: bool) -> list[tuple[int, CompletionOutput]]:
+    """Outputs with the index of their choice: of more candidates than choices, the most likely ones."""
+    if stream or len(outputs) <= n:
+        return [(output.index, output) for output in outputs]
+    best = sorted(outputs, key=lambda output: output.cumulative_logprob or 0.0, reverse=True)
+    return list(enumerate(best[:n]))

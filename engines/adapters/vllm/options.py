@@ -1,7 +1,8 @@
-"""From a profile's ``adapter_options.loadtime`` to vLLM's engine arguments."""
+"""From a profile's ``adapter_options.loadtime`` to vLLM's engine arguments. An option that means nothing is refused."""
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,49 @@ from vllm import AsyncEngineArgs
 from ...embedded import ModelFilesMissing, is_package, prepare
 from ...protocol.catalog import ModelEntry, Profile
 from ..base import EngineLoadError
+from .adapters import max_rank
+
+log = logging.getLogger("sie.vllm")
 
 CPU_KV_CACHE_BYTES = 1 << 30
+CPU_SEQUENCES = 64
+
+# fmt: off
+SAME_NAME = frozenset((
+    "trust_remote_code", "code_revision", "tokenizer", "tokenizer_mode", "load_format", "config_format", "model_impl",
+    "quantization", "kv_cache_dtype", "kv_cache_memory_bytes", "gpu_memory_utilization", "cpu_offload_gb", "block_size",
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "distributed_executor_backend", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching",
+    "enable_chunked_prefill", "enforce_eager", "async_scheduling", "seed", "limit_mm_per_prompt", "mm_processor_kwargs",
+    "hf_overrides", "generation_config", "max_loras", "max_cpu_loras", "max_lora_rank",
+))
+"""Options that are vLLM's own arguments."""
+
+ELSEWHERE = frozenset((
+    "tool_call_parser", "reasoning_parser", "chat_template", "lora_paths", "max_concurrent_requests",
+    "memory_footprint_bytes", "served_model_name", "speculative_needs_extra_buffer",
+))
+"""Options read by other parts, or that describe what vLLM finds out by itself."""
+# fmt: on
+
+GRAMMAR_BACKENDS = {"xgrammar": "xgrammar", "llguidance": "guidance", "guidance": "guidance", "outlines": "outlines"}
+
+LAUNCH_FLAGS = {
+    "--tp": "tensor_parallel_size",
+    "--tp-size": "tensor_parallel_size",
+    "--tensor-parallel-size": "tensor_parallel_size",
+    "--pp-size": "pipeline_parallel_size",
+    "--context-length": "max_model_len",
+    "--max-running-requests": "max_num_seqs",
+    "--chunked-prefill-size": "max_num_batched_tokens",
+    "--quantization": "quantization",
+    "--kv-cache-dtype": "kv_cache_dtype",
+    "--dtype": "dtype",
+}
+"""Flags in ``extra_launch_args`` (SGLang's command line) that vLLM has too."""
+
+ATTENTION = {"flashinfer": "FLASHINFER", "fa3": "FLASH_ATTN", "fa4": "FLASH_ATTN", "triton": "TRITON_ATTN"}
+SPECULATION = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "MTP": "mtp", "NGRAM": "ngram"}
 
 
 def model_folder(profile: Profile) -> str:
@@ -30,21 +72,126 @@ def model_folder(profile: Profile) -> str:
         raise EngineLoadError(str(error), error_class="ModelFilesMissing", permanent=True) from error
 
 
+def chat_template(profile: Profile) -> str | None:
+    """The template of ``loadtime.chat_template``: Jinja text, or the path of a file that holds it.
+
+    Raises:
+        EngineLoadError: the file cannot be read.
+    """
+    given = profile.loadtime.get("chat_template")
+    if given is None or "{" in given:
+        return given
+    try:
+        return Path(given).read_text()
+    except OSError as error:
+        raise EngineLoadError(
+            f"chat_template: {error}", error_class="ChatTemplateUnreadable", permanent=True
+        ) from error
+
+
 def engine_args(entry: ModelEntry, profile: Profile, model: str) -> AsyncEngineArgs:
-    """Arguments of ``AsyncLLM``."""
+    """Arguments of ``AsyncLLM`` for this machine.
+
+    Raises:
+        EngineLoadError: an option is unknown, or has a value that vLLM has nothing for.
+    """
+    gpu = torch.cuda.is_available()
     arguments: dict[str, Any] = {
         "model": model,
         "served_model_name": entry.name,
         "revision": None if Path(model).is_dir() else entry.revision,
-        "enable_log_requests": False,
         "disable_log_stats": True,
         "max_model_len": entry.generation.context_length if entry.generation else None,
+        "max_logprobs": 20,
+        # white space between JSON tokens is where small models lose themselves
+        "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
     }
-    if not torch.cuda.is_available():
-        arguments |= _on_cpu()
+    if profile.compute_precision:
+        arguments["dtype"] = profile.compute_precision
+    if not gpu:
+        arguments |= _on_cpu(profile)
+    if profile.lora_paths:
+        paths = profile.lora_paths
+        arguments |= {"enable_lora": True, "max_loras": min(len(paths), 8), "max_lora_rank": max_rank(paths)}
+    for option, value in profile.loadtime.items():
+        arguments |= _translated(option, value, gpu)
+    reasoning = profile.loadtime.get("reasoning_parser")
+    if reasoning:
+        from .parsers import REASONING_NAMES
+
+        arguments["reasoning_parser"] = REASONING_NAMES.get(reasoning, reasoning)
     return AsyncEngineArgs(**arguments)
 
 
-def _on_cpu() -> dict[str, Any]:
-    space = {} if os.environ.get("VLLM_CPU_KVCACHE_SPACE") else {"kv_cache_memory_bytes": CPU_KV_CACHE_BYTES}
-    return {"dtype": "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "auto", "enforce_eager": True, **space}
+def _on_cpu(profile: Profile) -> dict[str, Any]:
+    """Eager: compiling a small model takes minutes on two cores and gains a quarter at one stream, nothing at 32."""
+    arguments: dict[str, Any] = {"enforce_eager": True, "max_num_seqs": CPU_SEQUENCES}
+    if not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
+        arguments["kv_cache_memory_bytes"] = CPU_KV_CACHE_BYTES
+    if not profile.compute_precision and not torch.cpu._is_avx512_bf16_supported():
+        arguments["dtype"] = "float32"  # bfloat16 without instructions for it is slower than float32
+    return arguments
+
+
+def _translated(option: str, value: Any, gpu: bool) -> dict[str, Any]:
+    """One option of the file as vLLM's arguments."""
+    if option in SAME_NAME:
+        return {option: value}
+    if option in ELSEWHERE:
+        return {}
+    match option:
+        case "mem_fraction_static":
+            # a share of the device's memory; on the CPU the cache has a fixed size
+            return {"gpu_memory_utilization": value} if gpu else {}
+        case "max_seq_length":
+            return {"max_model_len": value}
+        case "disable_cuda_graph":
+            return {"enforce_eager": True} if gpu and value else {}
+        case "attention_backend":
+            return {"attention_backend": _known(ATTENTION, value, option)} if gpu else {}
+        case "grammar_backend":
+            backend = _known(GRAMMAR_BACKENDS, value, option)
+            compact = backend in ("guidance", "xgrammar")
+            return {"structured_outputs_config": {"backend": backend, "disable_any_whitespace": compact}}
+        case "speculative":
+            return _speculative(value)
+        case "extra_launch_args":
+            return _launch(value)
+    raise _refusal(f"loadtime.{option}")
+
+
+def _speculative(value: dict[str, Any]) -> dict[str, Any]:
+    if not value.get("enabled", True):
+        return {}
+    method = _known(SPECULATION, str(value.get("algorithm", "")).upper(), "speculative.algorithm")
+    tokens = value.get("num_steps") or value.get("num_draft_tokens") or 3
+    config = {"method": method, "num_speculative_tokens": tokens}
+    if value.get("draft_model"):
+        config["model"] = value["draft_model"]
+    unknown = set(value) - {"enabled", "algorithm", "draft_model", "num_steps", "num_draft_tokens", "eagle_topk"}
+    if unknown:
+        raise _refusal(f"loadtime.speculative.{min(unknown)}")
+    return {"speculative_config": config}
+
+
+def _launch(flags: list[Any]) -> dict[str, Any]:
+    """SGLang's command line in vLLM's arguments: ``--flag value`` or ``--flag=value``."""
+    words = [word for flag in flags for word in str(flag).split("=", 1)]
+    arguments: dict[str, Any] = {}
+    while words:
+        flag = words.pop(0)
+        if flag not in LAUNCH_FLAGS or not words:
+            raise _refusal(f"loadtime.extra_launch_args: {flag}")
+        value = words.pop(0)
+        arguments[LAUNCH_FLAGS[flag]] = int(value) if value.lstrip("-").isdigit() else value
+    return arguments
+
+
+def _known(table: dict[str, str], value: Any, option: str) -> str:
+    if value not in table:
+        raise _refusal(f"loadtime.{option}: {value!r}")
+    return table[value]
+
+
+def _refusal(what: str) -> EngineLoadError:
+    return EngineLoadError(f"vLLM has nothing for {what}", error_class="UnsupportedOption", permanent=True)

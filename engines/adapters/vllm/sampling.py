@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
 from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.work import GenerateWork, Sampling
 from ..base import WorkError
+from .logprobs import Vocabulary
 
-# names of the catalog's default_sampling that differ from the protocol's
 CATALOG_NAMES = {"min_new_tokens": "min_tokens"}
-OPTIONAL = (
+"""Names in the catalog's ``default_sampling`` that differ from the protocol's."""
+
+PLAIN = (
     "temperature",
     "top_p",
     "top_k",
@@ -22,13 +24,14 @@ OPTIONAL = (
     "min_tokens",
     "seed",
 )
+"""Parameters that pass as they are; absent ones take the model entry's default, then vLLM's."""
 
 
 def room_for_output(sampling: Sampling, entry: ModelEntry, prompt_tokens: int, context_length: int) -> int:
     """How many tokens may be generated.
 
     Raises:
-        WorkError: ``context_exceeded``, with both numbers, when prompt or prompt and output do not fit.
+        WorkError: ``context_exceeded``, with both numbers, when the prompt, or prompt and output, do not fit.
     """
     asked = sampling.max_tokens
     details: dict[str, object] = {"prompt_tokens": prompt_tokens, "context_length": context_length}
@@ -51,42 +54,72 @@ def room_for_output(sampling: Sampling, entry: ModelEntry, prompt_tokens: int, c
     return asked
 
 
-def parameters(work: GenerateWork, profile: Profile, max_tokens: int, vocabulary: int) -> SamplingParams:
+def parameters(
+    work: GenerateWork,
+    profile: Profile,
+    max_tokens: int,
+    vocabulary: Vocabulary,
+    *,
+    constraint: StructuredOutputsParams | None = None,
+    skip_special_tokens: bool = True,
+) -> SamplingParams:
     """vLLM's parameters: the caller's values, then the profile's ``default_sampling``, then vLLM's own defaults.
 
     Raises:
         WorkError: a value that only the model can judge is wrong (``logit_bias`` outside the vocabulary).
     """
     sampling = work.sampling
-    defaults = {CATALOG_NAMES.get(key, key): value for key, value in _defaults(profile).items()}
-    chosen: dict[str, Any] = {}
-    for name in OPTIONAL:
-        value = getattr(sampling, name)
-        if value is None:
-            value = defaults.get(name)
-        if value is not None:
-            chosen[name] = value
+    chosen = _plain(sampling, profile)
     if "min_tokens" in chosen:
         chosen["min_tokens"] = min(chosen["min_tokens"], max_tokens)
-    if sampling.logit_bias:
-        outside = sorted(token for token in sampling.logit_bias if not 0 <= token < vocabulary)
-        if outside:
-            message = f"logit_bias names token {outside[0]}, which is outside the vocabulary of {vocabulary} tokens"
-            raise WorkError("invalid_request", message, param="logit_bias")
-        chosen["logit_bias"] = dict(sampling.logit_bias)
-    candidates = max(sampling.n, sampling.best_of or 0)
+    stop, stop_token_ids = _stops(sampling, profile, vocabulary)
+    # a stream cannot be ranked before it ends
+    candidates = sampling.n if work.stream else max(sampling.n, sampling.best_of or 0)
     ranked = candidates > sampling.n
     return SamplingParams(
         n=candidates,
         max_tokens=max_tokens,
-        stop=list(sampling.stop) or None,
-        stop_token_ids=list(sampling.stop_token_ids) or None,
-        # ranking by likelihood needs the log probabilities of the chosen tokens
+        stop=stop or None,
+        stop_token_ids=stop_token_ids or None,
+        logit_bias=_logit_bias(sampling, vocabulary),
+        # the ranking of candidates needs the log probabilities of the chosen tokens
         logprobs=sampling.logprobs if sampling.logprobs is not None else (0 if ranked else None),
         output_kind=RequestOutputKind.DELTA if work.stream else RequestOutputKind.FINAL_ONLY,
+        structured_outputs=constraint,
+        skip_special_tokens=skip_special_tokens,
         **chosen,
     )
 
 
-def _defaults(profile: Profile) -> dict[str, Any]:
-    return dict(profile.runtime.get("default_sampling") or {})
+def _plain(sampling: Sampling, profile: Profile) -> dict[str, Any]:
+    file: dict[str, Any] = profile.runtime.get("default_sampling") or {}
+    defaults = {CATALOG_NAMES.get(name, name): value for name, value in file.items()}
+    chosen: dict[str, Any] = {}
+    for name in PLAIN:
+        value = getattr(sampling, name)
+        value = defaults.get(name) if value is None else value
+        if value is not None:
+            chosen[name] = value
+    return chosen
+
+
+def _stops(sampling: Sampling, profile: Profile, vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
+    """Stop strings and stop tokens. A stop token's text that is no single token is a stop string."""
+    strings, tokens = list(sampling.stop), list(sampling.stop_token_ids)
+    for text in (*sampling.stop_tokens, *(profile.runtime.get("stop_tokens") or ())):
+        index = vocabulary.index(text)
+        if index is None:
+            strings.append(text)
+        else:
+            tokens.append(index)
+    return strings, tokens
+
+
+def _logit_bias(sampling: Sampling, vocabulary: Vocabulary) -> dict[int, float] | None:
+    if not sampling.logit_bias:
+        return None
+    outside = sorted(token for token in sampling.logit_bias if not 0 <= token < vocabulary.size)
+    if outside:
+        message = f"logit_bias names token {outside[0]}, which is outside the vocabulary of {vocabulary.size} tokens"
+        raise WorkError("invalid_request", message, param="logit_bias")
+    return dict(sampling.logit_bias)

@@ -1,0 +1,83 @@
+"""Constraints on the text: checked and compiled before the work is admitted.
+
+vLLM keeps one backend for the life of an engine (the first request would choose it), so it is fixed when the engine
+loads: llguidance, whose compiler has limits of its own, refuses what it cannot enforce, and does its work lazily.
+Tokenizers that it cannot read get xgrammar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from vllm.exceptions import VLLMValidationError
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+
+from ...protocol.work import Grammar
+from ..base import WorkError
+
+MAX_CHARACTERS = 256 * 1024
+MAX_SECONDS = 10.0
+
+
+class Grammars:
+    """Compiles constraints for one engine."""
+
+    def __init__(self, config: Any, tokenizer: Any) -> None:
+        self._model_config = config.model_config
+        self._structured = config.structured_outputs_config
+        self._tokenizer = tokenizer
+        self._known: dict[tuple[str, str], None] = {}
+
+    async def compile(self, grammar: Grammar, param: str) -> StructuredOutputsParams:
+        """vLLM's form of a constraint that is known to compile.
+
+        Raises:
+            WorkError: ``invalid_request`` for ``param``: it does not compile, cannot be enforced, or costs too much.
+        """
+        if len(grammar.value) > MAX_CHARACTERS:
+            raise WorkError("invalid_request", f"the grammar is longer than {MAX_CHARACTERS} characters", param=param)
+        try:
+            params = _params(grammar)
+            if (grammar.kind, grammar.value) not in self._known:
+                async with asyncio.timeout(MAX_SECONDS):
+                    await asyncio.to_thread(self._check, params)
+                self._remember(grammar)
+        except TimeoutError:
+            message = f"the grammar does not compile within {MAX_SECONDS:.0f} seconds"
+            raise WorkError("invalid_request", message, param=param) from None
+        except (VLLMValidationError, ValueError) as error:
+            message = f"the {grammar.kind} grammar cannot be enforced: {error.args[0] if error.args else error}"
+            raise WorkError("invalid_request", message, param=param) from None
+        return params
+
+    def _check(self, params: StructuredOutputsParams) -> None:
+        # the same check that vLLM makes when it takes the request, off the event loop and under a clock
+        probe = SamplingParams(structured_outputs=params)
+        probe._validate_structured_outputs(self._model_config, self._structured, self._tokenizer)
+
+    def _remember(self, grammar: Grammar) -> None:
+        if len(self._known) >= 1024:
+            self._known.pop(next(iter(self._known)))
+        self._known[grammar.kind, grammar.value] = None
+
+
+def _params(grammar: Grammar) -> StructuredOutputsParams:
+    if grammar.kind == "json_object":
+        return StructuredOutputsParams(json={"type": "object"})
+    if grammar.kind == "json_schema":
+        return StructuredOutputsParams(json=_schema(grammar.value))
+    if grammar.kind == "regex":
+        return StructuredOutputsParams(regex=grammar.value)
+    return StructuredOutputsParams(grammar=grammar.value)
+
+
+def _schema(text: str) -> str:
+    """The schema as the backend takes it: ``true`` stands for any value."""
+    schema = json.loads(text)
+    if schema is True:
+        return "{}"
+    if not isinstance(schema, dict):
+        raise ValueError("a schema must be an object")
+    return text

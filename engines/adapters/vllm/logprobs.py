@@ -1,0 +1,98 @@
+"""Log probabilities in the protocol's form, sent together with the text they describe."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from ...protocol.events import TokenLogprob
+
+FLOOR = -9999.0
+
+
+class Vocabulary:
+    """The tokens of a model: ``size`` of them, their text and their raw bytes."""
+
+    def __init__(self, tokenizer: Any, size: int) -> None:
+        self.size = size
+        self._tokenizer = tokenizer
+        self._special = frozenset(tokenizer.all_special_ids)
+        self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}
+        self._byte_level = '"ByteLevel"' in _serialised(tokenizer)
+        self.token = lru_cache(maxsize=65536)(self._token)
+
+    def index(self, text: str) -> int | None:
+        """The id of the token with exactly this text, if there is one."""
+        found = self._tokenizer.convert_tokens_to_ids(text)
+        return found if found is not None and self._tokenizer.convert_ids_to_tokens(found) == text else None
+
+    def _token(self, index: int) -> tuple[str, bytes, bool]:
+        """Text, bytes, and whether the token shows in the text."""
+        raw = self._tokenizer.convert_ids_to_tokens(index)
+        if raw is None:
+            return "", b"", False
+        if index in self._special:
+            return raw, raw.encode(), False
+        if self._byte_level and all(character in self._bytes for character in raw):
+            data = bytes(self._bytes[character] for character in raw)
+        elif len(raw) == 6 and raw.startswith("<0x") and raw.endswith(">"):
+            data = bytes([int(raw[3:5], 16)])
+        else:
+            data = raw.replace("\u2581", " ").encode()
+        return data.decode(errors="replace"), data, True
+
+
+def _serialised(tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return "" if backend is None else str(backend.decoder) + str(backend.pre_tokenizer)
+
+
+def entries(vocabulary: Vocabulary, positions: Sequence[Any], tokens: Sequence[int], top: int) -> list[TokenLogprob]:
+    """One entry per generated token with its ``top`` most likely alternatives, best first.
+
+    ``positions`` is vLLM's: for each token a mapping of token id to ``Logprob``, the chosen one included.
+    """
+    found = []
+    for token, position in zip(tokens, positions, strict=False):
+        ranked = sorted(position.items(), key=lambda item: item[1].rank or 0)[:top]
+        found.append(
+            _entry(vocabulary, token, position[token].logprob, [_entry(vocabulary, i, p.logprob) for i, p in ranked])
+        )
+    return found
+
+
+def _entry(vocabulary: Vocabulary, token: int, logprob: float, top: list[TokenLogprob] | None = None) -> TokenLogprob:
+    text, data, _ = vocabulary.token(token)
+    return TokenLogprob(text, max(logprob, FLOOR) if math.isfinite(logprob) else FLOOR, data, top or [])
+
+
+class Alignment:
+    """Holds entries back until the text of their token has been sent; drops those of text that never is.
+
+    vLLM holds text back that may begin a stop string, and the bytes of half a character.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, int, TokenLogprob]] = deque()
+        self._generated = 0
+        self._sent = 0
+
+    def add(self, entry: TokenLogprob, shown: bool) -> None:
+        begin = self._generated
+        self._generated += len(entry.bytes) if shown else 0
+        self._waiting.append((begin, self._generated, entry))
+
+    def release(self, text: str, *, last: bool) -> list[TokenLogprob]:
+        """The entries whose text is out, once ``text`` is."""
+        self._sent += len(text.encode())
+        ready = []
+        while self._waiting and (self._waiting[0][1] <= self._sent or (last and self._waiting[0][0] < self._sent)):
+            ready.append(self._waiting.popleft()[2])
+        if last:
+            self._waiting.clear()
+        return ready
