@@ -21,7 +21,8 @@ from .settings import BusSettings
 from .subjects import PAYLOADS, Lane, pool_subjects
 
 MAX_AGE = 1800.0
-DUPLICATE_WINDOW = 120.0
+DUPLICATE_WINDOW = 10.0
+"""Seconds in which a request id published twice counts once; the server remembers every id that long."""
 PAYLOAD_AGE = 600.0
 MAX_ACK_PENDING = 65_536
 

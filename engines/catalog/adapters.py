@@ -126,6 +126,8 @@ def _kind(adapter_path: str, tasks: Collection[str], outputs: Collection[str]) -
         raise Unservable(f"adapter {adapter_path!r}: {_REFUSED[name]}")
     if "generate" in tasks and "generation" not in name and name in ("sglang.gemma", "candle"):
         return "vllm"
+    if adapter_path.endswith("SparseAdapter"):
+        return "sparse_encoder"
     kind = _SIE.get(name)
     if kind is None:
         if "generation" in name:

@@ -151,6 +151,9 @@ class Catalog:
             if name.lower() == wanted.lower():
                 return profile
         known = ", ".join(sorted(entry.profiles))
+        refused = self._refused.get(f"{entry.name}:{wanted}".lower())
+        if refused is not None:
+            raise UnknownProfile(f"Profile '{wanted}' of model '{entry.name}' cannot be served: {refused.reason}")
         raise UnknownProfile(f"Model '{entry.name}' has no profile '{wanted}' (it has: {known})")
 
     def _bundle(self, entry: ModelEntry, pinned: str) -> str:
@@ -203,15 +206,16 @@ def load(
     refused: dict[str, Refused] = {}
     for directory in model_dirs:
         for path in _files(directory):
-            found = _read_model(path, problems)
-            key = found.name.lower()
-            models.pop(key, None)
-            refused.pop(key, None)
-            if isinstance(found, ModelEntry):
-                models[key] = found
-            else:
-                refused[key] = found
-                _tell(found, EMBEDDED in path.parents)
+            entry, left_out = _read_model(path, problems)
+            name = entry.name if entry is not None else left_out[0].name
+            models.pop(name.lower(), None)
+            for key in [key for key in refused if key.partition(":")[0] == name.lower()]:
+                del refused[key]
+            if entry is not None:
+                models[name.lower()] = entry
+            for one in left_out:
+                refused[one.name.lower()] = one
+                _tell(one, EMBEDDED in path.parents)
     if problems and strict:
         raise CatalogError(problems)
     return Catalog(list(models.values()), list(bundles.values()), aliases, list(refused.values()))
@@ -223,17 +227,21 @@ def _tell(refused: Refused, embedded: bool) -> None:
     log.log(level, "model %s: %s", refused.name, refused.reason)
 
 
-def _read_model(path: Path, problems: list[Problem]) -> ModelEntry | Refused:
+def _read_model(path: Path, problems: list[Problem]) -> tuple[ModelEntry | None, list[Refused]]:
+    """The entry of a file, and what of it is refused: the model, or some of its profiles as ``model:profile``."""
     name = path.stem.replace("__", "/")
     try:
         values, lines = read(path, MODEL)
         name = values.get("sie_id", name)
-        return model_files.build(values, lines)
+        entry, profiles = model_files.build(values, lines)
     except CatalogError as error:
         problems += error.problems
-        return Refused(name, str(path), str(error), malformed=True)
+        return None, [Refused(name, str(path), str(error), malformed=True)]
     except Unservable as error:
-        return Refused(name, str(path), str(error), malformed=False)
+        return None, [Refused(name, str(path), str(error), malformed=False)]
+    return entry, [
+        Refused(f"{name}:{profile}", str(path), reason, malformed=False) for profile, reason in profiles.items()
+    ]
 
 
 def _read_bundle(path: Path, source: str) -> Bundle:

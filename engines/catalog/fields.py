@@ -1,6 +1,7 @@
 """The fields of model and bundle files, with their types. A field that is not here is an error, never skipped.
 
-The names are those of the SIE catalog (version 0.6.26). Ours are marked: ``source``, ``lora_paths``.
+The names are those of the SIE catalog (version 0.6.26); those that are ours are marked. That a field is known here
+does not mean that every engine takes it: an engine refuses an option that it has nothing for, when it loads.
 """
 
 from __future__ import annotations
@@ -42,7 +43,43 @@ _MUVERA: Schema = {
     "projection_dim": NULL_COUNT,
 }
 
+VLLM: Schema = {
+    "async_scheduling": FLAG,
+    "block_size": COUNT,
+    "chat_template": TEXT,
+    "config_format": TEXT,
+    "cpu_offload_gb": NUMBER,
+    "data_parallel_size": COUNT,
+    "distributed_executor_backend": TEXT,
+    "enable_chunked_prefill": FLAG,
+    "enable_expert_parallel": FLAG,
+    "enable_prefix_caching": FLAG,
+    "enforce_eager": FLAG,
+    "generation_config": TEXT,
+    "gpu_memory_utilization": NUMBER,
+    "hf_overrides": MapOf(ANYTHING),
+    "kv_cache_dtype": TEXT,
+    "kv_cache_memory_bytes": COUNT,
+    "limit_mm_per_prompt": MapOf(ANYTHING),
+    "load_format": TEXT,
+    "max_cpu_loras": COUNT,
+    "max_lora_rank": COUNT,
+    "max_loras": COUNT,
+    "max_num_batched_tokens": COUNT,
+    "max_num_seqs": COUNT,
+    "mm_processor_kwargs": MapOf(ANYTHING),
+    "model_impl": TEXT,
+    "pipeline_parallel_size": COUNT,
+    "quantization": TEXT,
+    "seed": COUNT,
+    "tensor_parallel_size": COUNT,
+    "tokenizer": TEXT,
+    "tokenizer_mode": TEXT,
+}
+"""Ours: vLLM's own engine arguments, under its names."""
+
 LOADTIME: Schema = {
+    **VLLM,
     "append_eos": FLAG,
     "attention_backend": TEXT,
     "attn_implementation": TEXT,
@@ -81,6 +118,7 @@ LOADTIME: Schema = {
     "max_file_size_bytes": COUNT,
     "max_len": COUNT,
     "max_num_pages": COUNT,
+    "max_pending_tokens": COUNT,  # ours: how much an encoder queues before it refuses
     "max_seq_length": COUNT,
     "mem_fraction_static": NUMBER,
     "memory_footprint_bytes": COUNT,
@@ -126,8 +164,11 @@ LOADTIME: Schema = {
 RUNTIME: Schema = {
     "batch_size": COUNT,
     "box_threshold": NUMBER,
+    "chat_template_kwargs": MapOf(ANYTHING),  # ours: as in tasks.generate, for one profile
     "default_instruction": TEXT,
     "default_sampling": {
+        "frequency_penalty": NUMBER,
+        "repetition_penalty": NUMBER,
         "min_new_tokens": COUNT,
         "presence_penalty": NUMBER,
         "temperature": NUMBER,

@@ -17,8 +17,8 @@ MAX_BATCH_TOKENS = 16384
 Task = Literal["generate", "encode", "score", "extract", "transcribe"]
 
 
-def build(values: dict[str, Any], lines: Lines) -> ModelEntry:
-    """Build the entry of a model.
+def build(values: dict[str, Any], lines: Lines) -> tuple[ModelEntry, dict[str, str]]:
+    """Build the entry of a model; the second value names the profiles left out, with the reason.
 
     Raises:
         CatalogError: a field is missing or contradicts another one.
@@ -41,11 +41,17 @@ def build(values: dict[str, Any], lines: Lines) -> ModelEntry:
     if not source:
         raise Unservable("the model has neither hf_id nor source")
     built: dict[str, Profile] = {}
+    refused: dict[str, str] = {}
     for profile, fields in profiles.items():
         path = _adapter_path(profile, fields, lines)
-        built[profile] = _profile(profile, fields, source, engine_for(path, names, list(dims)))
+        try:
+            built[profile] = _profile(profile, fields, source, engine_for(path, names, list(dims)))
+        except Unservable as error:
+            if profile == "default":
+                raise
+            refused[profile] = str(error)
     engine = built["default"].engine
-    return ModelEntry(
+    entry = ModelEntry(
         name=name,
         revision=values.get("hf_revision"),
         inputs=tuple(kind for kind in INPUTS if (values.get("inputs") or {}).get(kind)) or ("text",),
@@ -55,6 +61,7 @@ def build(values: dict[str, Any], lines: Lines) -> ModelEntry:
         generation=_generation(tasks.get("generate"), values, lines),
         profiles=built,
     )
+    return entry, refused
 
 
 def _tasks(names: list[str], engine: EngineKind) -> tuple[Task, ...]:

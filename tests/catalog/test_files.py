@@ -9,7 +9,7 @@ import pytest
 
 from engines.catalog import Catalog, CatalogError, load
 from engines.catalog.catalog import EMBEDDED
-from engines.protocol.catalog import Generation, UnknownModel
+from engines.protocol.catalog import Generation, UnknownModel, UnknownProfile
 
 GOOD = """\
 sie_id: org/model
@@ -180,6 +180,17 @@ def test_a_model_that_nothing_can_serve_is_refused_by_name_with_the_reason(tmp_p
     assert REFUSED[path] in refused.reason
     with pytest.raises(UnknownModel, match="cannot be served"):
         catalog.resolve("ORG__model:short")
+
+
+def test_a_profile_that_nothing_can_serve_costs_only_itself(tmp_path):
+    path = "sie_server.adapters.donut:DonutAdapter"
+    catalog = load_text(
+        tmp_path, GOOD.replace("    extends: default", f"    extends: default\n    adapter_path: {path}")
+    )
+    assert list(catalog.models()[0].profiles) == ["default"]
+    assert [refused.name for refused in catalog.refused] == ["org/model:short"]
+    with pytest.raises(UnknownProfile, match="document vision"):
+        catalog.resolve("org/model:Short")
 
 
 def test_a_malformed_file_costs_only_its_own_model_unless_strict(tmp_path):
