@@ -32,12 +32,13 @@ class ServerError(RuntimeError):
 class EmbeddedServer:
     """Starts ``nats-server``, starts it again on the same port when it dies, and ends with this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = -1) -> None:
+        """``port`` -1 takes a free one."""
         self._directory: str | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._token = secrets.token_urlsafe(24)
-        self._port = -1
+        self.token = secrets.token_urlsafe(24)
+        self._port = port
 
     async def start(self, settings: BusSettings) -> BusSettings:
         """Start the server; return ``settings`` with its address and token.
@@ -48,7 +49,7 @@ class EmbeddedServer:
         self._directory = tempfile.mkdtemp(prefix="sie-nats-")
         await self._spawn()
         self._watch = asyncio.create_task(self._keep_alive(), name="nats-server")
-        return msgspec.structs.replace(settings, url=f"nats://127.0.0.1:{self._port}", token=self._token)
+        return msgspec.structs.replace(settings, url=f"nats://127.0.0.1:{self._port}", token=self.token)
 
     @property
     def pid(self) -> int | None:
@@ -76,7 +77,7 @@ class EmbeddedServer:
         directory = Path(self._directory)
         config = directory / "nats.conf"
         config.touch(mode=0o600)
-        config.write_text(_config(directory, self._port, self._token))
+        config.write_text(_config(directory, self._port, self.token))
         launcher = str(Path(__file__).with_name("launch.py"))
         arguments = [sys.executable, "-I", launcher, str(os.getpid()), binary(), "-c", str(config)]
         # its own group: Ctrl-C on the terminal is for the gateway, which stops this server last

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,7 +17,6 @@ from engines.protocol.work import GenerateWork, Sampling
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-_ids = iter(range(10**9))
 
 
 @pytest.fixture
@@ -49,15 +49,18 @@ def scripted(bus: BusSettings, environ: dict[str, str]) -> Cluster:
 
 
 def generate(prompt: str, *, stream: bool = True, model: str = MODEL) -> GenerateWork:
-    request_id = f"request-{next(_ids)}"
+    request_id = uuid.uuid4().hex
     return GenerateWork(
         request_id=request_id, model=model, prompt=prompt, stream=stream, sampling=Sampling(max_tokens=8)
     )
 
 
-async def ask(cluster: Cluster, prompt: str, *, stream: bool = True, overall: float = 20.0) -> list[AnyEvent]:
+async def ask(
+    cluster: Cluster, prompt: str, *, stream: bool = True, overall: float = 20.0, machine_profile: str | None = None
+) -> list[AnyEvent]:
     """All events of one generation."""
-    answer = await cluster.dispatcher.submit(generate(prompt, stream=stream), Route(), Timeouts(overall))
+    route = Route(machine_profile=machine_profile)
+    answer = await cluster.dispatcher.submit(generate(prompt, stream=stream), route, Timeouts(overall))
     return await collect(answer)
 
 
