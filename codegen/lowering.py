@@ -32,6 +32,8 @@ class Lowering:
         self.definitions: dict[str, Tree] = {}
         self.closed: set[str] = set()
         self.keyed: dict[str, Tree] = {}
+        self._components = {class_name(name) for name in document.schemas}
+        self._inline: dict[str, Any] = {}
         for name, schema in document.schemas.items():
             self._define(class_name(name), schema)
 
@@ -39,7 +41,15 @@ class Lowering:
         """Name of the class (or alias) of a schema; an inline one is defined under ``hint``."""
         if isinstance(schema, dict) and "$ref" in schema:
             return class_name(schema["$ref"].removeprefix(SCHEMAS))
-        self._define(hint, schema)
+        hint = self._free(hint, schema)
+        if hint not in self.definitions:
+            self._define(hint, schema)
+        return hint
+
+    def _free(self, hint: str, schema: Any) -> str:
+        """A name for an inline schema that nothing else has."""
+        while hint in self._components or self._inline.setdefault(hint, schema) != schema:
+            hint += "Object"
         return hint
 
     def _define(self, name: str, schema: Any) -> None:
@@ -88,6 +98,7 @@ class Lowering:
         return self._inline_struct(whole, hint) if whole else {}
 
     def _inline_struct(self, schema: Tree, hint: str) -> Tree:
+        hint = self._free(hint, schema)
         self.definitions[hint] = self._struct(schema, hint)
         self.definitions[hint].pop("description", None)
         lowered: Tree = {"$ref": SCHEMAS + hint}
@@ -106,14 +117,17 @@ class Lowering:
             if admitted == schemas.TYPES:
                 return {}
             one = self._lower(branch, hint)
-            for family in ("object", "array", "string"):
+            for family in ("object", "array", "string", "number", "integer"):
                 if family in admitted:
-                    groups.setdefault(family, []).append(one)
+                    groups.setdefault("number" if family == "integer" else family, []).append(one)
+                    break
             lowered.append(one)
         if not tagged:
             for family, members in groups.items():
                 if len(members) > 1:
-                    lowered = [one for one in lowered if one not in members] + [{"type": family}]
+                    whole = all(one.get("type") == "integer" for one in members)
+                    lowered = [one for one in lowered if one not in members]
+                    lowered.append({"type": "integer" if whole else family})
         if any("null" in schemas.types(self.document, b) for b in branches):
             lowered.insert(0, {"type": "null"})
         if len(lowered) == 1:

@@ -168,6 +168,8 @@ def discriminator(document: Document, branches: list[Any]) -> dict[str, str] | N
     None unless every branch is a reference to an object which requires the member with one string value of its own.
     """
     candidates: list[dict[str, str]] = []
+    if len(branches) < 2:
+        return None
     for branch in branches:
         schema = document.resolve(branch)
         if not isinstance(branch, dict) or "$ref" not in branch or not is_struct(schema):
@@ -186,11 +188,33 @@ def discriminator(document: Document, branches: list[Any]) -> dict[str, str] | N
     return None
 
 
+def _present(document: Document, branches: list[Any]) -> list[Any]:
+    return [branch for branch in branches if types(document, branch) != {"null"}]
+
+
+def _tagged(document: Document) -> set[str]:
+    """References to the objects that become structs with a tag."""
+    found: set[str] = set()
+    stack: list[Any] = [document.tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            for keyword in ("anyOf", "oneOf"):
+                branches = node.get(keyword)
+                if isinstance(branches, list) and (apart := discriminator(document, _present(document, branches))):
+                    found |= {reference for value, reference in apart.items() if value}
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+    return found
+
+
 def beyond_structs(document: Document, schema: Any, base: str) -> Iterator[tuple[str, str]]:
     """Yield (pointer, keyword) for all that the struct of a schema does not enforce, references followed."""
     seen: set[str] = set()
+    tagged = _tagged(document)
 
-    def visit(node: Any, at: str) -> Iterator[tuple[str, str]]:
+    def visit(node: Any, at: str, told_apart: bool = False) -> Iterator[tuple[str, str]]:
         if not isinstance(node, dict):
             if node is False:
                 yield at, "false"
@@ -199,9 +223,14 @@ def beyond_structs(document: Document, schema: Any, base: str) -> Iterator[tuple
             for keyword in sorted(set(node) - ANNOTATIONS - {"$ref"}):
                 if not keyword.startswith("x-"):
                     yield pointer(at, keyword), keyword
+            if node["$ref"] in tagged and not told_apart:
+                yield at, "discriminator"  # a struct with a tag does not require it where it stands alone
             if node["$ref"] not in seen:
                 seen.add(node["$ref"])
                 yield from visit(document.lookup(node["$ref"]), node["$ref"][1:])
+            return
+        if len(node.get("allOf", ())) == 1 and not set(node) - ANNOTATIONS - {"allOf"}:
+            yield from visit(node["allOf"][0], pointer(at, "allOf", 0))
             return
         if "allOf" in node and (whole := merged(document, node)) is not None:
             names = [
@@ -221,8 +250,10 @@ def beyond_structs(document: Document, schema: Any, base: str) -> Iterator[tuple
                 yield from visit(node[key], pointer(at, key))
         for key in ("anyOf", "oneOf"):
             if not is_struct(node):
-                for index, branch in enumerate(node.get(key, ())):
-                    yield from visit(branch, pointer(at, key, index))
+                branches = node.get(key, ())
+                apart = bool(branches) and discriminator(document, _present(document, branches)) is not None
+                for index, branch in enumerate(branches):
+                    yield from visit(branch, pointer(at, key, index), apart)
 
     return visit(schema, base)
 
@@ -273,7 +304,7 @@ def _exact_union(document: Document, node: Tree, keyword: str) -> bool:
     if is_struct(node) or set(node) & {"required"}:
         return False
     branches = node[keyword]
-    if discriminator(document, [b for b in branches if types(document, b) != {"null"}]):
+    if discriminator(document, _present(document, branches)):
         return True
     counted = [name for branch in branches for name in types(document, branch)]
     return len(counted) == len(set(counted))

@@ -361,6 +361,10 @@ class ItemInput(Struct, kw_only=True):
     images: list[ImageInput] | UnsetType | None = UNSET
     metadata: Any | UnsetType = UNSET
     text: str | UnsetType | None = UNSET
+    audio: Any | UnsetType = UNSET
+    video: Any | UnsetType = UNSET
+    documents: Any | UnsetType = UNSET
+    multivector: Any | UnsetType = UNSET
 
 
 class MessageResponse(Struct, kw_only=True):
