@@ -39,7 +39,7 @@ class BodyDecoder:
             name: (msgspec.msgpack if _is_msgpack(name) else msgspec.json).Decoder(type).decode for name in media
         }
         self._chosen = {name.encode(): name for name in media}
-        self._validator = None if schema is None else jsonschema_rs.validator_for(dict(schema))
+        self._validator = None if schema is None else jsonschema_rs.validator_for(dict(schema), validate_formats=True)
 
     def __call__(self, content_type: bytes | None, raw: bytes) -> Any:
         """The decoded body.
