@@ -347,14 +347,6 @@ class InferenceErrorDetail(Struct, kw_only=True):
     error: str | UnsetType | None = UNSET
 
 
-class InferenceInternalServerErrorResponse(Struct, kw_only=True):
-    pass
-
-
-class InferenceServiceUnavailableResponse(Struct, kw_only=True):
-    pass
-
-
 class ItemInput(Struct, kw_only=True):
     document: DocumentInput | UnsetType | None = UNSET
     id: str | UnsetType | None = UNSET
@@ -1316,6 +1308,11 @@ class HealthResponse(Struct, kw_only=True):
     type: str
     workers: list[WorkerInfo]
     pending_generation: PendingGenerationSnapshot | UnsetType = UNSET
+
+
+InferenceInternalServerErrorResponse: TypeAlias = AllItemsFailedResponse | StandardApiError
+
+InferenceServiceUnavailableResponse: TypeAlias = GatewayErrorResponse | StandardApiError | GpuNotConfiguredError
 
 
 class ModelConfigStatusResponse(Struct, kw_only=True):

@@ -33,7 +33,14 @@ def items(inputs: Sequence[models.ItemInput], model: ModelEntry) -> list[Item]:
 
 
 def item(value: models.ItemInput, path: str, model: ModelEntry) -> Item:
-    """One work item; ``path`` names it in errors. ``metadata`` is the caller's own and stays here."""
+    """One work item; ``path`` names it in errors. ``metadata`` is the caller's own and stays here.
+
+    Raises:
+        InvalidField, InvalidInput: as ``items``.
+    """
+    for kind in ("audio", "video", "documents", "multivector"):
+        if given(getattr(value, kind)) is not None:
+            raise InvalidInput(f"{path}.{kind} is not supported by this server", f"{path}.{kind}")
     images = [
         Image(data=media(image.data, f"{path}.images[{index}].data"), format=given(image.format))
         for index, image in enumerate(given(value.images) or ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -120,11 +121,14 @@ class Answer:
 
     publish_ms = 0.5
 
-    def __init__(self, events: Sequence[AnyEvent]) -> None:
+    def __init__(self, events: Sequence[AnyEvent], *, stuck: bool = False) -> None:
         self.events = events
+        self.stuck = stuck
         self.closed = False
 
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        if self.stuck:
+            await asyncio.Event().wait()
         for event in self.events:
             yield event
 
@@ -139,6 +143,7 @@ class Dispatcher:
         self.script = script or honest
         self.error = error
         self.cut = False
+        self.stuck = False
         self.works: list[Any] = []
         self.routes: list[Route] = []
         self.timeouts: list[Timeouts] = []
@@ -155,7 +160,7 @@ class Dispatcher:
             said = completed(said)
         said.request_id = work.request_id
         admitted = Admitted(request_id=work.request_id, worker="worker-0")
-        self.answers.append(Answer([admitted] if self.cut else [admitted, said]))
+        self.answers.append(Answer([admitted] if self.cut else [admitted, said], stuck=self.stuck))
         return self.answers[-1]
 
 

@@ -204,6 +204,11 @@ def items(path: str, most: int) -> list[Row]:
         Row(path, "an item's text a number", {"items.0.text": 1}, *bad, "items[0].text"),
         Row(path, "an item's metadata", {"items.0.metadata": {"any": [1]}}),
         Row(path, "an item's unknown key", {"items.0.other": 1}),
+        Row(path, "audio null", {"items.0.audio": None}),
+        *(
+            Row(path, kind, {f"items.0.{kind}": {"data": "AA=="}}, 400, "INVALID_INPUT", f"items[0].{kind}")
+            for kind in ("audio", "video", "documents", "multivector")
+        ),
         Row(path, "images null", {"items.0.images": None}),
         Row(path, "an image without data", {"items.0.images": [{}]}, *bad, "items[0].images[0].data"),
         Row(

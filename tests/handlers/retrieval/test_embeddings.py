@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pybase64
 import pytest
@@ -153,3 +155,13 @@ async def test_an_answer_without_end_is_a_timeout_of_the_gateway(client: Client)
     client.dispatcher.cut = True
     response = await client.post(PATH, json={"model": "org/embed", "input": "a"})
     assert response.status_code == 504
+
+
+async def test_work_is_cancelled_when_the_client_leaves(client: Client) -> None:
+    client.dispatcher.stuck = True
+    leaving = asyncio.create_task(client.post(PATH, json={"model": "org/embed", "input": "a"}))
+    while not client.dispatcher.answers:
+        await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    assert client.dispatcher.answers[0].closed
