@@ -39,7 +39,7 @@ class ChatWriter:
     def delta(self, event: Delta) -> bytes:
         """Text first, then tool calls, then the end of the choice; logprobs ride on the first chunk of the delta."""
         state = self._choices[event.choice]
-        if event.text and state.started and event.logprobs is None and not event.tool_calls and not event.finish_reason:
+        if event.text and state.started and not event.logprobs and not event.tool_calls and not event.finish_reason:
             return b'%s"content":%s%s' % (state.prefix, encode(event.text), _OPEN)
         return self._whole(state, event)
 
@@ -53,7 +53,7 @@ class ChatWriter:
         return b'%s%s,"error":%s}\n\n%s' % (self._head, choice, encode(stream_error(failure)), DONE)
 
     def _whole(self, state: ChoiceState, event: Delta) -> bytes:
-        tokens = event.logprobs if event.text or not event.reasoning else None
+        tokens = event.logprobs if event.text or not event.reasoning else []
         role = b"" if state.started else b'"role":"assistant"'
         state.started = True
         chunks: list[bytes] = []
@@ -106,7 +106,7 @@ def chunk_head(identity: Identity, kind: str) -> bytes:
 
 
 def _chunk(state: ChoiceState, delta: bytes, tokens: list[TokenLogprob] | None, reason: str | None = None) -> bytes:
-    if tokens is None and reason is None:
+    if not tokens and reason is None:
         return state.prefix + delta + _OPEN
-    said = b"null" if tokens is None else encode(logprobs.of_choice(tokens))
+    said = encode(logprobs.of_choice(tokens)) if tokens else b"null"
     return b'%s%s},"logprobs":%s,"finish_reason":%s}]}\n\n' % (state.prefix, delta, said, encode(reason))

@@ -41,7 +41,7 @@ class GenerateWriter:
         if self._ttft is None:
             self._ttft = round((self._clock() - self._since) * 1000.0, 3)
             said += b',"ttft_ms":%s' % encode(self._ttft)
-        if event.logprobs is not None:
+        if event.logprobs:
             said += b',"logprobs":%s' % encode(logprobs.content(event.logprobs))
         return said + b"}\n\n"
 
