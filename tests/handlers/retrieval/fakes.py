@@ -144,6 +144,7 @@ class Dispatcher:
         self.error = error
         self.cut = False
         self.stuck = False
+        self.submitted = asyncio.Event()
         self.works: list[Any] = []
         self.routes: list[Route] = []
         self.timeouts: list[Timeouts] = []
@@ -161,6 +162,7 @@ class Dispatcher:
         said.request_id = work.request_id
         admitted = Admitted(request_id=work.request_id, worker="worker-0")
         self.answers.append(Answer([admitted] if self.cut else [admitted, said], stuck=self.stuck))
+        self.submitted.set()
         return self.answers[-1]
 
 

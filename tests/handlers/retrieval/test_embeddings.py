@@ -160,8 +160,7 @@ async def test_an_answer_without_end_is_a_timeout_of_the_gateway(client: Client)
 async def test_work_is_cancelled_when_the_client_leaves(client: Client) -> None:
     client.dispatcher.stuck = True
     leaving = asyncio.create_task(client.post(PATH, json={"model": "org/embed", "input": "a"}))
-    while not client.dispatcher.answers:
-        await asyncio.sleep(0)
+    await client.dispatcher.submitted.wait()
     leaving.cancel()
     await asyncio.wait({leaving})
     assert client.dispatcher.answers[0].closed
