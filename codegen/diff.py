@@ -289,30 +289,12 @@ def _users(document: Document, name: str) -> str:
         f"{part} of {site.node.get('operationId')}"
         for site in document.operations()
         for part, node in (("request", site.node.get("requestBody")), ("answers", site.node.get("responses")))
-        if name in _reached(document, node)
+        if name in document.reached(node)
     ]
     if not found:
         return ""
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return f" ({', '.join(found[:3])}{more})"
-
-
-def _reached(document: Document, node: Any) -> set[str]:
-    reached: set[str] = set()
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, dict):
-            reference = one.get("$ref")
-            if isinstance(reference, str):
-                name = reference.removeprefix(SCHEMAS)
-                if name not in reached:
-                    reached.add(name)
-                    stack.append(document.lookup(reference))
-            stack.extend(one.values())
-        elif isinstance(one, list):
-            stack.extend(one)
-    return reached
 
 
 def _name(schema: Any) -> str:

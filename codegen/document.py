@@ -57,6 +57,22 @@ class Document:
             for index, parameter in enumerate(parameters):
                 yield self.resolve(parameter), pointer(at, "parameters", index)
 
+    def reached(self, nodes: Any) -> set[str]:
+        """Names of the components that any of these nodes refers to, directly or not."""
+        found: set[str] = set()
+        stack = [nodes]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, dict):
+                reference = node.get("$ref")
+                if isinstance(reference, str) and reference not in found:
+                    found.add(reference)
+                    stack.append(self.lookup(reference))
+                stack.extend(node.values())
+            elif isinstance(node, list):
+                stack.extend(node)
+        return {reference.removeprefix(SCHEMAS) for reference in found}
+
     def lookup(self, reference: str) -> Any:
         """Return what a local reference (`#/a/b`) points at; KeyError if there is nothing."""
         if not reference.startswith("#/"):

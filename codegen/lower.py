@@ -88,7 +88,7 @@ class _Reader:
         multipart = media == (MULTIPART,)
         excess = any(schemas.beyond_structs(self.document, schema, ""))
         return Body(
-            type=self.type(schema, class_name(site.node["operationId"]) + "Request"),
+            type=self.type(schema, class_name(site.node["operationId"]) + "Request", decoded=True),
             media=media,
             required=node.get("required", False),
             schema=schema["$ref"].removeprefix(SCHEMAS) if excess and not multipart else None,
@@ -120,9 +120,9 @@ class _Reader:
             return tuple(dict.fromkeys(one for members in found for one in members))
         return (self.type(schema, hint),)
 
-    def type(self, schema: Any, hint: str) -> Type:
+    def type(self, schema: Any, hint: str, *, decoded: bool = False) -> Type:
         if isinstance(schema, dict) and "$ref" in schema:
-            return Type(name=self.lowering.name(schema, hint), model=True)
+            return Type(name=self.lowering.name(schema, hint, decoded=decoded), model=True)
         admitted = schemas.types(self.document, schema)
         if admitted == schemas.TYPES:
             return Type(name="Any")
@@ -136,4 +136,4 @@ class _Reader:
             "anyOf",
         }:
             return Type(name="dict[str, Any]")
-        return Type(name=self.lowering.name(schema, hint), model=True)
+        return Type(name=self.lowering.name(schema, hint, decoded=decoded), model=True)

@@ -15,6 +15,7 @@ from codegen.names import class_name
 from codegen.patterns import python_pattern
 
 _KEPT = frozenset(["description", "enum", "const", "required", "minLength", "maxLength", "minItems", "maxItems"])
+_ANYTHING: dict[str, Tree] = {"object": {"additionalProperties": {}}, "array": {"items": {}}}
 _RANGES = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
@@ -34,13 +35,22 @@ class Lowering:
         self.keyed: dict[str, Tree] = {}
         self._components = {class_name(name) for name in document.schemas}
         self._inline: dict[str, Any] = {}
+        requested = document.reached([site.node.get("requestBody") for site in document.operations()])
         for name, schema in document.schemas.items():
+            self._decoded = name in requested
             self._define(class_name(name), schema)
 
-    def name(self, schema: Any, hint: str) -> str:
-        """Name of the class (or alias) of a schema; an inline one is defined under ``hint``."""
+    def name(self, schema: Any, hint: str, *, decoded: bool) -> str:
+        """Name of the class (or alias) of a schema; an inline one is defined under ``hint``.
+
+        Args:
+            schema: of a body.
+            hint: a name for it, if it has none.
+            decoded: whether it must be decoded, as a request is; an answer is only encoded.
+        """
         if isinstance(schema, dict) and "$ref" in schema:
             return class_name(schema["$ref"].removeprefix(SCHEMAS))
+        self._decoded = decoded
         hint = self._free(hint, schema)
         if hint not in self.definitions:
             self._define(hint, schema)
@@ -107,7 +117,7 @@ class Lowering:
         return _described(schema, lowered)
 
     def _union(self, branches: list[Any], hint: str) -> Tree:
-        """A union that msgspec can decode: at most one object, one array and one kind of string in it."""
+        """A union; one to decode has at most one object, one array and one kind of string and number in it."""
         present = [b for b in branches if schemas.types(self.document, b) != {"null"}]
         tagged = schemas.discriminator(self.document, present) if len(present) > 1 else None
         lowered: list[Tree] = []
@@ -122,12 +132,12 @@ class Lowering:
                     groups.setdefault("number" if family == "integer" else family, []).append(one)
                     break
             lowered.append(one)
-        if not tagged:
+        if self._decoded and not tagged:
             for family, members in groups.items():
                 if len(members) > 1:
                     whole = all(one.get("type") == "integer" for one in members)
                     lowered = [one for one in lowered if one not in members]
-                    lowered.append({"type": "integer" if whole else family})
+                    lowered.append({"type": "integer" if whole else family, **_ANYTHING.get(family, {})})
         if any("null" in schemas.types(self.document, b) for b in branches):
             lowered.insert(0, {"type": "null"})
         if len(lowered) == 1:
@@ -173,7 +183,7 @@ class Lowering:
             self.keyed[f"{hint}Entry"] = keys
             self.definitions[f"{hint}Entry"] = value
             value = {"$ref": f"{SCHEMAS}{hint}Entry"}
-        lowered["additionalProperties"] = value or True
+        lowered["additionalProperties"] = value
         for keyword in ("minProperties", "maxProperties"):
             if keyword in schema:
                 lowered[keyword] = schema[keyword]

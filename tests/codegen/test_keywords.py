@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 import pytest
 
 from handlers.errors import InvalidField, UnsupportedField
@@ -165,8 +166,15 @@ def test_a_keyword_is_enforced(package: Package, name: str, place: str) -> None:
         raw = json.dumps(case).encode()
         expected = truth.is_valid(json.loads(raw))
         try:
-            plan.decode.decode("application/json", raw)
+            decoded = plan.decode.decode("application/json", raw)
             taken = True
+            kept = msgspec.to_builtins(decoded)
+            if (
+                place == "Whole"
+                and "properties" not in json.dumps(schemas[component])
+                and "$ref" not in json.dumps(SCHEMAS[name])
+            ):
+                assert kept == case
         except (InvalidField, UnsupportedField):
             taken = False
         if taken is not expected:
