@@ -23,7 +23,7 @@ class Vocabulary:
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
         self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}
-        self._byte_level = '"ByteLevel"' in _serialised(tokenizer)
+        self._byte_level = "ByteLevel" in _serialised(tokenizer)
         self.token = lru_cache(maxsize=65536)(self._token)
 
     def index(self, text: str) -> int | None:
