@@ -113,6 +113,8 @@ class VllmEngine:
         adapter = self._adapters.request(work.lora_adapter)
         plan = self._parsers.plan(work, self._prompts.template_kwargs(work))
         prompt, tokens = await self._prompts.render(work)
+        if not tokens:
+            raise WorkError("invalid_request", "the prompt is empty", param="prompt")
         max_tokens = room_for_output(work.sampling, self._entry, len(tokens), self._context_length)
         constraint = None
         if plan.forced:

@@ -11,6 +11,8 @@ from ...protocol.work import GenerateWork, Sampling
 from ..base import WorkError
 from .logprobs import Vocabulary
 
+GREEDY = 1e-5
+"""Below this temperature vLLM takes the likeliest token."""
 CATALOG_NAMES = {"min_new_tokens": "min_tokens"}
 """Names in the catalog's ``default_sampling`` that differ from the protocol's."""
 
@@ -76,6 +78,9 @@ def parameters(
     # a stream cannot be ranked before it ends
     candidates = sampling.n if work.stream else max(sampling.n, sampling.best_of or 0)
     ranked = candidates > sampling.n
+    if candidates > 1 and chosen.get("temperature", 1.0) < GREEDY:
+        # vLLM refuses several greedy candidates; the likeliest token of each step is the same choice
+        chosen |= {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
     return SamplingParams(
         n=candidates,
         max_tokens=max_tokens,
