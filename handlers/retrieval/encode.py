@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TypeVar, cast, get_args
 
@@ -181,6 +182,7 @@ async def _multivector(tensor: Tensor, output: EncodeOutput, *, json: bool) -> d
 async def _values(values: NDArray[np.generic], *, json: bool) -> object:
     if not json:
         return vectors.finite(values)
+    await asyncio.sleep(0)  # a batch has thousands of these: others get their turn between them
     if values.ndim == 1:
         return msgspec.Raw(vectors.json_numbers(values))
     return msgspec.Raw(vectors.join(await vectors.json_rows(values)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -294,3 +295,16 @@ async def test_success_headers_tell_the_call(client: Client) -> None:
         assert name in headers
     assert isinstance(client.dispatcher.answers[0].events[-1], Completed)
     assert client.dispatcher.answers[0].closed
+
+
+async def test_a_large_batch_lets_others_in(client: Client) -> None:
+    client.dispatcher.script = lambda work: EncodeOutput(
+        multivector=[fakes.tensor(np.ones((8, 3)))] * len(work.items), token_dims=3
+    )
+    encoding = asyncio.create_task(client.post(PATH, json=request(*["a"] * 200, output_types=["multivector"])))
+    turns = 0
+    while not encoding.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len(encoding.result().json()["items"]) == 200
+    assert turns >= 200
