@@ -1,4 +1,4 @@
-"""One document -> one package: load and overlay, check, lower, render."""
+"""One document -> one package: load and overlay, check, lower, render, verify."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from codegen import checks, lower, render
 from codegen.config import Source
 from codegen.document import Document, overlaid, read
 from codegen.lowering import Lowering
+from codegen.verify import verify
 
 
 def generate(source: Source) -> dict[str, str]:
@@ -19,7 +20,9 @@ def generate(source: Source) -> dict[str, str]:
     checks.check(document)
     lowering = Lowering(document)
     service = lower.service(document, lowering)
-    return render.files(service, lowering, effective, source.package)
+    files = render.files(service, lowering, effective, source.package)
+    verify(files["models.py"], service)
+    return files
 
 
 def drift(source: Source) -> list[str]:

@@ -12,7 +12,7 @@ from codegen import checks
 from codegen.__main__ import main
 from codegen.document import Document, overlaid
 from codegen.faults import DocumentError
-from tests.codegen.world import answer, small
+from tests.codegen.world import Package, answer, small
 
 Change = Callable[[dict[str, Any]], None]
 POST = "/paths/~1things/post"
@@ -178,6 +178,25 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize(("document", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_fault_is_named_with_its_place(document: dict[str, Any], expected: list[str]) -> None:
     assert faults(document) == expected
+
+
+def test_a_body_that_msgspec_cannot_decode_is_named(tmp_path: Path) -> None:
+    def tagged(**tags: str) -> dict[str, Any]:
+        members = {name: {"const": value} for name, value in tags.items()}
+        return {"type": "object", "required": list(tags), "properties": members}
+
+    def one_of(*names: str) -> dict[str, Any]:
+        return {"oneOf": [{"$ref": f"#/components/schemas/{name}"} for name in names]}
+
+    document = of_thing(properties={"name": one_of("A", "B"), "other": one_of("A", "C")})
+    # A struct has one tag, and A is told from B by another member than from C.
+    document["components"]["schemas"] |= {
+        "A": tagged(kind="x", form="p"),
+        "B": tagged(kind="y"),
+        "C": tagged(form="q"),
+    }
+    with pytest.raises(DocumentError, match=r"^/paths/~1things/post/requestBody: msgspec cannot decode this body: "):
+        Package(tmp_path, document)
 
 
 def test_all_faults_are_gathered() -> None:
