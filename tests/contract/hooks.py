@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import msgspec
 import schemathesis
 
-from tests.live import CHAT_MODEL, EMBEDDING_MODEL
+from tests.contract.obedience import OBEDIENT
 
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
-GENERATING = {"proxy_chat", "proxy_completions", "proxy_responses", "proxy_generate"}
-EMBEDDING = {"proxy_openai_embeddings", "proxy_rerank", "proxy_rerank_v2", "proxy_encode", "proxy_score"}
 LENGTHS = {
     "proxy_chat": "max_completion_tokens",
     "proxy_completions": "max_tokens",
@@ -32,30 +31,36 @@ def write_msgpack(_context: Any, value: Any) -> bytes:
 
 
 def affordable(case: schemathesis.Case) -> None:
-    """Make a request cheap without making it valid or invalid.
+    """Make a request cheap without making it valid or invalid: counts that are in range become small ones, and a
+    length that is not given is given. Work goes to machines that exist: for others 503 is the right answer."""
+    operation, body = case.operation.definition.raw.get("operationId"), case.body
+    if "X-SIE-MACHINE-PROFILE" in case.headers:
+        case.headers["X-SIE-MACHINE-PROFILE"] = "cpu"
+    if operation not in LENGTHS or not isinstance(body, dict):
+        return
+    for name, small in SMALL.items():
+        value = body.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and small < value < 2**31:
+            body[name] = small if isinstance(value, int) else float(small) + value % 1
+    if LENGTHS[operation] not in body:
+        body[LENGTHS[operation]] = SMALL[LENGTHS[operation]]
 
-    Counts that are in range become small ones, and a length that is not given is given. Every second well-formed
-    request that names some model names a real one of the right kind, so that engines are reached; a machine profile is
-    the one there is.
-    """
-    operation = case.operation.definition.raw.get("operationId")
-    model = CHAT_MODEL if operation in GENERATING else EMBEDDING_MODEL
-    body = case.body
-    if isinstance(body, dict) and operation in GENERATING | EMBEDDING:
-        for name, small in SMALL.items():
-            value = body.get(name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and small < value < 2**31:
-                body[name] = small if isinstance(value, int) else float(small) + value % 1
-        if operation in LENGTHS:
-            body.setdefault(LENGTHS[operation], SMALL[LENGTHS[operation]])
-        name = body.get("model")
-        if isinstance(name, str) and name and len(name) % 2 == 0:
-            body["model"] = model
-    if case.headers and case.headers.get("X-SIE-MACHINE-PROFILE"):
-        case.headers["X-SIE-MACHINE-PROFILE"] = "cpu"  # for another the cluster would go and look: 503 is right
-    path = case.path_parameters
-    if isinstance(path, dict) and isinstance(path.get("model"), str) and path["model"] and len(path["model"]) % 2 == 0:
-        path["model"] = model
+
+def answerable(case: schemathesis.Case) -> None:
+    """Make two of three well-formed requests obey the rules that no schema states, and name a model that exists."""
+    operation, body = case.operation.definition.raw.get("operationId"), case.body
+    positive = case.meta is not None and case.meta.generation.mode.is_positive
+    if not positive or operation not in OBEDIENT or not isinstance(body, dict):
+        return
+    if zlib.crc32(repr(body).encode()) % 3 == 0:
+        return
+    model, obey = OBEDIENT[operation]
+    obey(body)
+    if "model" in body:
+        body["model"] = model
+    if "model" in case.path_parameters:
+        case.path_parameters["model"] = model
+    case.headers.pop("X-SIE-Pool", None)
 
 
 def _representable(value: Any) -> Any:
