@@ -46,7 +46,7 @@ def _compare(old: Path, new: Path, overlays: list[Path]) -> str:
     stale: list[str] = []
     before = Document(overlaid(read(old), overlays, on_stale=lambda text: None))
     after = Document(overlaid(read(new), overlays, on_stale=stale.append))
-    unfit = "".join(f"overlay does not fit {new.name}: {text}\n" for text in stale)
+    unfit = "".join(f"overlay does not fit {new.name}: {text}: selects nothing\n" for text in stale)
     return unfit + diff.report(diff.compare(before, after))
 
 

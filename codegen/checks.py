@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from codegen import schemas
-from codegen.document import SCHEMAS, Document, Site, Tree, pointer
+from codegen.document import METHODS, SCHEMAS, Document, Site, Tree, pointer
 from codegen.faults import DocumentError, Fault
 from codegen.names import class_name, identifier, is_class_name
 
@@ -151,6 +151,9 @@ def _path(document: Document, site: Site) -> Iterator[Fault]:
     for segment in path.split("/"):
         if "{" in segment and not re.fullmatch(r"\{[^{}]+\}", segment):
             yield Fault(at, f"path segment {segment!r} mixes text and parameter")
+    others = document.tree["paths"][path].items()
+    if len({bool(node.get("x-oasgate-catch-all")) for method, node in others if method in METHODS}) > 1:
+        yield Fault(at, "the methods of one path differ in x-oasgate-catch-all")
     if site.node.get("x-oasgate-catch-all"):
         base, tail = path[: path.rfind("}") + 1], path[path.rfind("}") + 1 :]
         owner = document.tree["paths"].get(base, {}).get(site.method, {})

@@ -180,6 +180,20 @@ def test_a_fault_is_named_with_its_place(document: dict[str, Any], expected: lis
     assert faults(document) == expected
 
 
+def test_a_relaxation_without_effect_is_a_fault(tmp_path: Path) -> None:
+    document = of_thing(minProperties=2)
+    path = tmp_path / "relax.overlay.yaml"
+    target = "$.components.schemas.Thing.properties.name"
+    path.write_text(
+        f"overlay: 1.0.0\ninfo: {{title: t, version: '1'}}\nactions: [{{target: {target}.type, remove: true}}]\n"
+    )
+    with pytest.raises(DocumentError) as caught:
+        Package(tmp_path, document, overlays=(path,))
+    assert str(caught.value) == (
+        f"{THING}: differs for the generator, but make is validated against the served document"
+    )
+
+
 def test_a_body_that_msgspec_cannot_decode_is_named(tmp_path: Path) -> None:
     def tagged(**tags: str) -> dict[str, Any]:
         members = {name: {"const": value} for name, value in tags.items()}
