@@ -19,6 +19,7 @@ log = logging.getLogger("sie.vllm")
 
 CPU_KV_CACHE_BYTES = 1 << 30
 CPU_SEQUENCES = 64
+GPU_LORA_SLOTS = 8
 
 # fmt: off
 SAME_NAME = frozenset((
@@ -111,8 +112,7 @@ def engine_args(entry: ModelEntry, profile: Profile, model: str) -> AsyncEngineA
     if not gpu:
         arguments |= _on_cpu(profile)
     if profile.lora_paths:
-        paths = profile.lora_paths
-        arguments |= {"enable_lora": True, "max_loras": min(len(paths), 8), "max_lora_rank": max_rank(paths)}
+        arguments |= _lora(profile.lora_paths, gpu)
     for option, value in profile.loadtime.items():
         arguments |= _translated(option, value, gpu)
     reasoning = profile.loadtime.get("reasoning_parser")
@@ -131,6 +131,12 @@ def _on_cpu(profile: Profile) -> dict[str, Any]:
     if not profile.compute_precision and not torch.cpu._is_avx512_bf16_supported():
         arguments["dtype"] = "float32"  # bfloat16 without instructions for it is slower than float32
     return arguments
+
+
+def _lora(paths: dict[str, str], gpu: bool) -> dict[str, Any]:
+    # vLLM's CPU kernels give requests without an adapter the last slot: it has to stay empty
+    slots = min(len(paths), GPU_LORA_SLOTS) if gpu else len(paths) + 1
+    return {"enable_lora": True, "max_loras": slots, "max_lora_rank": max_rank(paths)}
 
 
 def _translated(option: str, value: Any, gpu: bool) -> dict[str, Any]:
