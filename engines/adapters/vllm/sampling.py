@@ -11,6 +11,7 @@ from ...protocol.work import GenerateWork, Sampling
 from ..base import WorkError
 from .logprobs import Vocabulary
 
+FLOAT32_TINY = 1.1754944e-38
 GREEDY = 1e-5
 """Below this temperature vLLM takes the likeliest token."""
 CATALOG_NAMES = {"min_new_tokens": "min_tokens"}
@@ -105,6 +106,9 @@ def _plain(sampling: Sampling, profile: Profile) -> dict[str, Any]:
         value = defaults.get(name) if value is None else value
         if value is not None:
             chosen[name] = value
+    if "repetition_penalty" in chosen:
+        # below it vLLM's float32 is 0, and a token that a grammar forbids (-inf) times 0 is no number
+        chosen["repetition_penalty"] = max(chosen["repetition_penalty"], FLOAT32_TINY)
     return chosen
 
 
