@@ -13,6 +13,8 @@ _FACTORIES: dict[EngineKind, str] = {
     "sparse_encoder": "engines.adapters.retrieval",
     "multi_vector_encoder": "engines.adapters.retrieval",
     "cross_encoder": "engines.adapters.retrieval",
+    "whisper": "engines.adapters.transcription",
+    "spacy": "engines.adapters.extraction",
 }
 
 IMPLEMENTED: frozenset[EngineKind] = frozenset(_FACTORIES)

@@ -13,9 +13,10 @@ NATIVE: dict[str, EngineKind] = {
     "engines.adapters.retrieval.sparse_encoder": "sparse_encoder",
     "engines.adapters.retrieval.multi_vector_encoder": "multi_vector_encoder",
     "engines.adapters.retrieval.cross_encoder": "cross_encoder",
-    "engines.adapters.whisper": "whisper",
-    "engines.adapters.gliner": "gliner",
-    "engines.adapters.spacy": "spacy",
+    "engines.adapters.transcription": "whisper",
+    "engines.adapters.extraction.spacy": "spacy",
+    "engines.adapters.extraction.gliner": "gliner",
+    "engines.adapters.extraction.nli": "nli",
 }
 """Our own adapter paths (the part before ``:``)."""
 

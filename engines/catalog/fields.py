@@ -204,6 +204,7 @@ RUNTIME: Schema = {
     "task": TEXT,
     "text_threshold": NUMBER,
     "threshold": NUMBER,
+    "vad_filter": FLAG,  # ours: leave out what is no speech before transcribing
 }
 
 _VECTOR = Nullable({"dim": COUNT})

@@ -8,7 +8,15 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 EngineKind = Literal[
-    "vllm", "sentence_transformer", "sparse_encoder", "multi_vector_encoder", "cross_encoder", "whisper", "gliner", "spacy"
+    "vllm",
+    "sentence_transformer",
+    "sparse_encoder",
+    "multi_vector_encoder",
+    "cross_encoder",
+    "whisper",
+    "gliner",
+    "spacy",
+    "nli",
 ]
 
 
