@@ -14,7 +14,8 @@ from tests.live import ROOT
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = EXAMPLE.findall((ROOT / "README.md").read_text())
 SERVED = "http://127.0.0.1:8000"
-INTERNAL = {"SIE_WORKER_PARENT", "SIE_PAYLOADS"}  # set by the gateway for its own child; a bucket
+# Set by a process for its own children; names of buckets
+INTERNAL = {"SIE_WORKER_PARENT", "SIE_ENGINE_OWNER", "SIE_PAYLOADS", "SIE_POOLS"}
 
 
 def run(example: str, base_url: str, folder: Path) -> str:
