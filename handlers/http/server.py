@@ -24,7 +24,7 @@ from .form import FormDecoder
 from .plan import Plan
 from .respond import Responder
 from .unrouted import Paths, not_allowed
-from .visits import Visits
+from .visits import Observer, Visits
 
 logger = logging.getLogger("sie.http")
 
@@ -43,6 +43,8 @@ class Server:
         wrapped: Ids of OpenAI-shaped operations that wrap the native path, so that their errors follow contract A.6.
         access: Where request lines go.
         shapes: Envelopes by schema name.
+        observer: Who counts requests.
+        pages: By operation id, what a browser without a token sees instead of the JSON body of its 401: body, headers.
     """
 
     def __init__(
@@ -55,10 +57,13 @@ class Server:
         wrapped: frozenset[str] = frozenset(),
         access: AccessLog | None = None,
         shapes: Mapping[str, Shape] = SHAPES,
+        observer: Observer | None = None,
+        pages: Mapping[str, tuple[bytes, Mapping[str, str]]] | None = None,
     ) -> None:
         self.guard = Guard(settings)
-        self.visits = Visits(access or AccessLog(None))
+        self.visits = Visits(access or AccessLog(None), observer)
         self.respond = Responder(settings, version)
+        self._pages = pages or {}
         self._schemas = document.get("components", {}).get("schemas", {})
         self._shapes = shapes
         self._limit = settings.max_body_bytes
@@ -122,6 +127,12 @@ class Server:
     def _failure(self, plan: Plan, context: RequestContext, failure: Failure, done: Done | None) -> Answer:
         if context.operation.id in self._wrapped:
             failure = wrapped(failure)
+        if failure.status == 401 and context.operation.id in self._pages:
+            accept = context.raw.get(b"accept", b"")
+            if b"text/html" in accept:
+                body, headers = self._pages[context.operation.id]
+                context.response_headers = {k: v for k, v in headers.items() if k != "content-type"}
+                return Answer(401, body, self.respond.headers(context, headers["content-type"]), done)
         return self.respond.failure(plan.settle(failure), context, failure, done)
 
     async def options(self, request: AnyRequest, allow: str) -> ASGIApp:
@@ -131,7 +142,9 @@ class Server:
         headers.append((b"allow", allow.encode()))
         if self.respond.cors.enabled:
             headers += self.respond.cors.preflight(context.raw, allow.encode())
-        return Answer(204, b"", headers, self.visits.begin("OPTIONS", request.scope["path"], context.request_id))
+        plan = self.paths.find(request.scope["path"])
+        route = plan.operation.path if plan else ""
+        return Answer(204, b"", headers, self.visits.begin("OPTIONS", route, context.request_id))
 
     async def upgrade_required(self, operation: Any, request: AnyRequest) -> ASGIApp:
         """Answer a plain GET of a WebSocket: 426."""

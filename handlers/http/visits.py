@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter, time
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from litestar.types import Receive
 
@@ -12,6 +12,14 @@ from .access import AccessLog, Line
 
 LOOK_EVERY: Final = 0.05
 """Seconds between two looks at the requests that run. One shorter than that is never watched and costs nothing."""
+
+
+class Observer(Protocol):
+    """Who counts requests. ``route`` is a template of the document, empty where no operation was meant."""
+
+    def began(self) -> None: ...
+
+    def ended(self, method: str, route: str, status: int, seconds: float, request_id: str) -> None: ...
 
 
 class Visit:
@@ -64,8 +72,9 @@ class Visit:
 class Visits:
     """All requests that run."""
 
-    def __init__(self, access: AccessLog) -> None:
+    def __init__(self, access: AccessLog, observer: Observer | None = None) -> None:
         self._access = access
+        self._observer = observer
         self._open: set[Visit] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -73,6 +82,8 @@ class Visits:
         """A request has come in."""
         visit = Visit(self, method, route, request_id)
         self._open.add(visit)
+        if self._observer is not None:
+            self._observer.began()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
         return visit
@@ -80,8 +91,11 @@ class Visits:
     def end(self, visit: Visit, status: int, left: bool) -> None:
         """A request has been answered."""
         self._open.discard(visit)
+        seconds = perf_counter() - visit.started
+        if self._observer is not None:
+            self._observer.ended(visit.method, visit.route, status, seconds, visit.request_id)
         if self._access.enabled:
-            ms = round((perf_counter() - visit.started) * 1000.0, 2)
+            ms = round(seconds * 1000.0, 2)
             self._access(Line(time(), visit.method, visit.route, status, ms, visit.request_id, left))
 
     def tasks(self) -> set[asyncio.Task[Any]]:
