@@ -15,6 +15,8 @@ _FACTORIES: dict[EngineKind, str] = {
     "cross_encoder": "engines.adapters.retrieval",
     "whisper": "engines.adapters.transcription",
     "spacy": "engines.adapters.extraction",
+    "gliner": "engines.adapters.extraction",
+    "nli": "engines.adapters.extraction",
 }
 
 IMPLEMENTED: frozenset[EngineKind] = frozenset(_FACTORIES)

@@ -163,7 +163,7 @@ def test_every_fault_of_a_file_is_reported_at_once(tmp_path):
 
 REFUSED = {
     "sie_server.adapters.donut:DonutAdapter": "document vision has no engine here yet",
-    "sie_server.adapters.gliclass.adapter:GLiClassAdapter": "zero-shot classification has no engine here yet",
+    "sie_server.adapters.gliclass.adapter:GLiClassAdapter": "the GLiClass architecture has no engine here yet",
     "sie_server.adapters.fake.adapter:FakeAdapter": "a test double is never served",
     "sie_server.adapters.tomorrow:TomorrowAdapter": "is unknown",
     "tests.bus.fake_worker:ScriptedEngine": "is unknown",
