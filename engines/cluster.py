@@ -25,6 +25,7 @@ from engines.bus.settings import BusSettings
 from engines.bus.subjects import Lane
 from engines.catalog import Catalog
 from engines.dispatcher.dispatcher import NatsDispatcher
+from engines.pools import NatsPools
 from engines.worker.machine import gpu_count
 from engines.worker.supervisor import COMMAND as WORKER_COMMAND
 from engines.worker.supervisor import Supervisor
@@ -50,6 +51,7 @@ class Cluster:
     ) -> None:
         self.catalog = catalog
         self.dispatcher = NatsDispatcher(load_patience=_seconds(environ, "SIE_LOAD_PATIENCE_S", LOAD_PATIENCE))
+        self.pools = NatsPools()
         self._bus = bus
         self._environ = environ
         self._worker_command = worker_command
@@ -74,7 +76,7 @@ class Cluster:
             ServerError: the private nats-server cannot be started.
         """
         if self._bus.url:
-            self._joining = asyncio.create_task(self.dispatcher.start(self._bus), name="join-bus")
+            self._joining = asyncio.create_task(self._join(self._bus), name="join-bus")
             await asyncio.wait({self._joining}, timeout=CONNECT_PATIENCE)
             if self._joining.done():
                 self._joining.result()
@@ -86,7 +88,7 @@ class Cluster:
         self.dispatcher.expect(lane)
         try:
             bus = await self.server.start(self._bus)
-            await self.dispatcher.start(bus)
+            await self._join(bus)
             await self._start_worker(bus, lane)
         except BaseException:
             await self.stop()
@@ -101,9 +103,14 @@ class Cluster:
         if self.worker is not None:
             # its last events still reach the dispatcher
             await self.worker.stop(WORKER_DRAIN + 5.0)
+        await self.pools.stop()
         await self.dispatcher.stop()
         if self.server is not None:
             await self.server.stop()
+
+    async def _join(self, bus: BusSettings) -> None:
+        await self.dispatcher.start(bus)
+        await self.pools.start(bus)
 
     def _local_lane(self) -> Lane:
         profile = self._environ.get("SIE_MACHINE_PROFILE", "").strip() or ("gpu" if gpu_count() else "cpu")

@@ -12,6 +12,7 @@ from typing import Any, Final
 from engines.protocol.catalog import BundleConflict, UnknownBundle, UnknownModel, UnknownProfile
 from engines.protocol.cluster import DispatchError
 from engines.protocol.events import Failed
+from engines.protocol.pools import PoolsUnavailable, UnknownPool
 
 _NATIVE: Final = {
     "invalid_request": "INVALID_REQUEST",
@@ -115,6 +116,13 @@ class PoolNotFound(Failure):
 
     def __init__(self, name: str) -> None:
         super().__init__(404, "invalid_request", f"Pool '{name}' not found", param="pool", native="POOL_NOT_FOUND")
+
+
+class PoolForbidden(Failure):
+    """403: the pool is the operator's, or there may be no more."""
+
+    def __init__(self, message: str, native: str = "POOL_OPERATION_FORBIDDEN") -> None:
+        super().__init__(403, "forbidden", message, type="invalid_request_error", native=native)
 
 
 class Unauthorized(Failure):
@@ -246,6 +254,13 @@ def from_catalog(error: LookupError) -> Failure:
                 details={"compatible_bundles": list(error.compatible)},
             )
     raise TypeError(f"not an error of the catalog: {error!r}")
+
+
+def from_pools(error: UnknownPool | PoolsUnavailable) -> Failure:
+    """The failure of an operation on pools (contract I)."""
+    if isinstance(error, UnknownPool):
+        return PoolNotFound(str(error.args[0]))
+    return Failure(500, "transport_failure", f"Pools cannot be changed now: {error}", retry_after=5, terminal=False)
 
 
 def from_dispatch(error: DispatchError) -> Failure:

@@ -8,7 +8,10 @@ from engines.protocol.cluster import ModelState, WorkerStatus
 from generated.sie import models
 from generated.sie.interfaces import Context
 
+from . import pending
+from .services import Services
 from .surface import Surface
+from .workers import worker_info
 
 _BEST: Sequence[ModelState] = ("loaded", "loading", "failed", "available")
 
@@ -26,46 +29,28 @@ class HealthSurface(Surface):
 
     async def health(self, context: Context) -> models.HealthResponse:
         """The cluster as its heart-beats tell it."""
-        return snapshot(self.services.cluster.workers(), self.services.settings.gpu_types)
+        return snapshot(self.services)
 
 
-def snapshot(workers: Sequence[WorkerStatus], configured: Sequence[str]) -> models.HealthResponse:
+def snapshot(services: Services) -> models.HealthResponse:
     """State of the cluster; ``healthy`` when any worker is."""
+    workers = services.cluster.workers()
     healthy = [worker for worker in workers if worker.healthy]
     loaded = {m.name for worker in healthy for m in worker.models if m.state == "loaded"}
     return models.HealthResponse(
         status="healthy" if healthy else "degraded",
         type="gateway",
-        configured_gpu_types=list(configured),
+        configured_gpu_types=list(services.settings.gpu_types),
         live_gpu_types=sorted({worker.machine_profile for worker in healthy}),
         cluster=models.ClusterSummary(
             worker_count=len(healthy),
             gpu_count=sum(worker.gpu_count for worker in healthy),
             models_loaded=len(loaded),
-            total_qps=0.0,
+            total_qps=round(services.cluster.traffic().requests, 3),
         ),
-        workers=[_worker(worker) for worker in workers],
+        workers=[worker_info(worker) for worker in workers],
         models=_models(healthy),
-        pending_generation=models.PendingGenerationSnapshot(total=0, groups=[]),
-    )
-
-
-def _worker(worker: WorkerStatus) -> models.WorkerInfo:
-    return models.WorkerInfo(
-        name=worker.name,
-        url=f"nats://{worker.name}",
-        gpu=worker.machine_profile,
-        gpu_count=worker.gpu_count,
-        ready_gpu_slots=worker.gpu_count if worker.healthy else 0,
-        loaded_models=[m.name for m in worker.models if m.state == "loaded"],
-        queue_depth=worker.queue_depth,
-        pending_cost=worker.pending_cost,
-        inflight_batches=worker.inflight_batches,
-        memory_used_bytes=worker.memory_used_bytes,
-        memory_total_bytes=worker.memory_total_bytes,
-        healthy=worker.healthy,
-        bundle=worker.bundle,
-        bundle_config_hash=worker.bundle_config_hash,
+        pending_generation=pending.snapshot(services.cluster),
     )
 
 

@@ -8,6 +8,7 @@ from engines.protocol.catalog import ModelEntry, Profile
 from generated.sie import models
 from generated.sie.interfaces import Context
 
+from . import pending
 from .errors import ModelNotFound
 from .surface import Surface
 
@@ -74,7 +75,7 @@ class ModelsSurface(Surface):
             revision=entry.revision,
             profiles={p: models.ProfileInfoWire(is_default=p == default) for p in entry.profiles},
             capabilities=_capabilities(entry),
-            pending_generation=models.PendingGenerationSnapshot(total=0, groups=[]),
+            pending_generation=pending.snapshot(self.services.cluster, entry.name),
         )
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from engines.protocol.catalog import ModelEntry, Profile
+from engines.protocol.catalog import BundleConflict, ModelEntry, Profile, Resolved
 from engines.protocol.cluster import Route
+from engines.protocol.pools import DEFAULT_POOL, PoolSpec
 from generated.sie.interfaces import Context
 
 from .errors import Capacity, InvalidField, PoolNotFound, from_catalog
 from .services import Services
 from .settings import Settings
 
-DEFAULT_POOL: Final = "default"
 POOL_HEADER: Final = "X-SIE-Pool"
 PROFILE_HEADER: Final = "X-SIE-MACHINE-PROFILE"
 _POOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+_DEFAULT: Final = PoolSpec(name=DEFAULT_POOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +48,98 @@ def resolve(services: Services, context: Context, name: str, *, pool_param: str 
     """Resolve a model argument and the headers beside it; ``pool_param`` names the pool in errors.
 
     Raises:
-        Failure: 404 for an unknown model, bundle or pool, 400 for an unknown profile or a malformed pool name,
-            409 for a bundle that cannot run the model, 503 for a machine profile that is not configured.
+        Failure: 404 for an unknown model, bundle or pool, 400 for an unknown profile, a malformed pool name or a pool
+            that does not serve the model, 409 for a bundle that cannot run the model, 503 for a machine profile that
+            is not configured or that the pool may not use.
     """
     try:
         found = services.catalog.resolve(name)
+        asked = _asked(context)
+        claim = _claim(services, asked.pool or found.model.pool, pool_param, found.model.pool)
+        bundle = _bundle(found, claim, pinned=":/" in name)
     except LookupError as error:
         raise from_catalog(error) from None
-    return Target(found.model, found.profile, found.bundle, route(services, context, pool_param=pool_param))
+    if found.model.pool is not None and claim.queue_pool.lower() != found.model.pool:
+        message = f"Model '{found.model.name}' is served by pool '{found.model.pool}', not by '{claim.name}'"
+        raise InvalidField(pool_param, message)
+    return Target(found.model, found.profile, bundle, _route(services, claim, asked.machine_profile, bundle))
 
 
-def route(services: Services, context: Context, *, pool_param: str = POOL_HEADER) -> Route:
-    """Pool and machine profile of a request. ``pool/profile`` in the second header overrides the first (contract I.4).
+class _Asked(NamedTuple):
+    """What the headers ask for."""
 
-    Raises:
-        Failure: 400 for a malformed pool name, 404 for an unknown one, 503 for a profile that is not configured.
-    """
+    pool: str | None
+    machine_profile: str | None
+
+
+def _asked(context: Context) -> _Asked:
+    """Pool and machine profile of a request. ``pool/profile`` in the second header overrides the first (I.4)."""
     pool = context.header(POOL_HEADER) or None
     profile = context.header(PROFILE_HEADER) or None
     if profile is not None and "/" in profile:
         pool, _, profile = profile.partition("/")
         if not profile:
             raise InvalidField(PROFILE_HEADER, "Nothing follows the slash; the form is 'pool/profile'")
-    if pool is not None:
-        if not _POOL_NAME.match(pool):
-            raise InvalidField(pool_param, "Invalid pool name: only [A-Za-z0-9_-] are allowed (max 128 chars)")
-        pool = pool.lower()
-        if pool != DEFAULT_POOL and pool not in {worker.pool.lower() for worker in services.cluster.workers()}:
-            raise PoolNotFound(pool)
-    if profile is not None:
-        profile = machine_profile(profile, services.settings)
-    return Route(pool=pool or DEFAULT_POOL, machine_profile=profile)
+    return _Asked(pool, profile)
+
+
+def _claim(services: Services, pool: str | None, pool_param: str, home: str | None) -> PoolSpec:
+    """The pool of that name: one that was created, or the queue of workers that has the name itself.
+
+    ``home`` is the queue that the model's own file names: it exists, even while it has no worker.
+    """
+    if pool is None:
+        return _DEFAULT
+    if not _POOL_NAME.match(pool):
+        raise InvalidField(pool_param, "Invalid pool name: only [A-Za-z0-9_-] are allowed (max 128 chars)")
+    name = pool.lower()
+    if name == DEFAULT_POOL:
+        return _DEFAULT
+    queues = [worker.pool for worker in services.cluster.workers()]
+    queues += [*services.settings.queue_pools, *([home] if home else [])]
+    queue = next((queue for queue in queues if queue.lower() == name), None)
+    if queue is not None:
+        return PoolSpec(name=queue, queue_pool=queue)
+    record = services.pools.find(name)
+    if record is None:
+        raise PoolNotFound(name)
+    return record.spec
+
+
+def _bundle(found: Resolved, claim: PoolSpec, *, pinned: bool) -> str:
+    """The bundle that runs the model: that of the pool, where it has one."""
+    if claim.bundle is None or claim.bundle == found.bundle:
+        return found.bundle
+    if pinned or claim.bundle not in found.model.bundles:
+        message = f"Pool '{claim.name}' has bundle '{claim.bundle}', which does not run model '{found.model.name}'"
+        if pinned:
+            message = f"Pool '{claim.name}' has bundle '{claim.bundle}', and the model asks for '{found.bundle}'"
+        raise BundleConflict(message, found.model.bundles)
+    return claim.bundle
+
+
+def _route(services: Services, claim: PoolSpec, asked: str | None, bundle: str) -> Route:
+    """Where work of a pool waits, within the pool's machine profiles and caps.
+
+    Raises:
+        Failure: 503 ``GPU_NOT_CONFIGURED`` or ``POOL_CAPACITY_UNAVAILABLE``.
+    """
+    profile = None if asked is None else machine_profile(asked, services.settings)
+    if not claim.gpus:
+        return Route(pool=claim.queue_pool, machine_profile=profile)
+    usable = tuple(name for name in claim.gpus if claim.cap(name) != 0)
+    if profile is None and usable:
+        return Route(pool=claim.queue_pool, machine_profiles=usable)
+    if profile is not None and claim.cap(profile) != 0:
+        return Route(pool=claim.queue_pool, machine_profile=profile)
+    gpu = profile or ", ".join(claim.gpus)
+    raise Capacity(
+        f"Pool '{claim.name}' may not use any worker with machine profile '{gpu}'",
+        None,
+        native="POOL_CAPACITY_UNAVAILABLE",
+        details={"pool": claim.name, "gpu": gpu, "bundle": bundle, "cap": 0},
+        terminal=True,
+    )
 
 
 def machine_profile(asked: str, settings: Settings) -> str:
@@ -92,7 +154,7 @@ def machine_profile(asked: str, settings: Settings) -> str:
     if not settings.gpu_types:
         return aliases.get(asked.lower(), asked)
     names = [asked, aliases.get(asked.lower()), f"{asked}-spot"]
-    found = next((match for name in names if name and (match := _one_of(name, settings.gpu_types))), None)
+    found = next((match for name in names if name and (match := one_of(name, settings.gpu_types))), None)
     if found is None:
         raise Capacity(
             f"GPU type '{asked}' is not configured in this cluster.",
@@ -105,5 +167,6 @@ def machine_profile(asked: str, settings: Settings) -> str:
     return found
 
 
-def _one_of(name: str, known: Sequence[str]) -> str | None:
+def one_of(name: str, known: Sequence[str]) -> str | None:
+    """The entry of ``known`` that ``name`` is, whatever its case."""
     return next((entry for entry in known if entry.lower() == name.lower()), None)

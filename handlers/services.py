@@ -1,12 +1,15 @@
-"""What every surface can reach: the catalog, the cluster, the dispatcher and the settings."""
+"""What every surface can reach: the catalog, the cluster, the dispatcher, the settings and the pools."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 from engines.protocol.catalog import CatalogView
 from engines.protocol.cluster import ClusterView, Dispatcher
+from engines.protocol.pools import NoPools, Pools
 
+from .metrics.registry import Metrics
 from .settings import Settings
 
 
@@ -18,3 +21,6 @@ class Services:
     dispatcher: Dispatcher
     cluster: ClusterView
     settings: Settings
+    pools: Pools = field(default_factory=NoPools)
+    started_at: float = field(default_factory=time.time)
+    metrics: Metrics = field(default_factory=Metrics)

@@ -33,6 +33,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gpu_aliases: dict[str, str] = {}
     gpu_types: tuple[str, ...] = ()
 
+    queue_pools: tuple[str, ...] = ()
+    max_pools: int = 1000
+    pool_max_ttl: float | None = None
+    pool_max_workers: int | None = None
+
     default_max_tokens: int | None = None
     first_chunk_timeout: float | None = None
     inter_chunk_timeout: float | None = None
@@ -65,6 +70,10 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         model_aliases=take("SIE_GATEWAY_MODEL_ALIASES", _table, {}),
         gpu_aliases=take("SIE_GATEWAY_GPU_ALIASES", _table, {}),
         gpu_types=take("SIE_GATEWAY_GPU_TYPES", _list, ()),
+        queue_pools=take("SIE_GATEWAY_QUEUE_POOLS", _list, ()),
+        max_pools=take("SIE_GATEWAY_MAX_POOLS", _count, 1000),
+        pool_max_ttl=take("SIE_GATEWAY_POOL_MAX_TTL_S", _seconds, None),
+        pool_max_workers=take("SIE_GATEWAY_POOL_MAX_MINIMUM_WORKER_COUNT", _count, None),
         default_max_tokens=take("SIE_GATEWAY_DEFAULT_MAX_TOKENS", _count, None),
         first_chunk_timeout=take("SIE_GATEWAY_FIRST_CHUNK_TIMEOUT_S", _seconds, None),
         inter_chunk_timeout=take("SIE_GATEWAY_INTER_CHUNK_TIMEOUT_S", _seconds, None),

@@ -51,7 +51,8 @@ class EmbeddedServer:
         self._directory = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
         await self._spawn()
         self._watch = asyncio.create_task(self._keep_alive(), name="nats-server")
-        return msgspec.structs.replace(settings, url=f"nats://127.0.0.1:{self._port}", token=self.token)
+        url = f"nats://127.0.0.1:{self._port}"
+        return msgspec.structs.replace(settings, url=url, token=self.token, memory_only=True)
 
     @property
     def pid(self) -> int | None:

@@ -14,6 +14,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``url`` may be a comma list. Without it a private server is started (``EmbeddedServer``).
     ``ack_wait`` is how long a worker may be silent before its unfinished work goes to another one.
+    ``memory_only``: the server keeps nothing on disk, so neither do buckets.
     """
 
     url: str | None = None
@@ -28,6 +29,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 1 << 30
     replicas: int = 1
     ack_wait: float = 5.0
+    memory_only: bool = False
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> BusSettings:
@@ -63,6 +65,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
             max_bytes=int(number("SIE_NATS_MAX_STREAM_BYTES", 1 << 30)),
             replicas=int(number("SIE_NATS_REPLICAS", 1)),
             ack_wait=number("SIE_NATS_ACK_WAIT_S", 5.0),
+            memory_only=(text("SIE_NATS_MEMORY_ONLY") or "0") == "1",
         )
 
     def to_env(self) -> dict[str, str]:
@@ -80,6 +83,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
             "SIE_NATS_MAX_STREAM_BYTES": str(self.max_bytes),
             "SIE_NATS_REPLICAS": str(self.replicas),
             "SIE_NATS_ACK_WAIT_S": str(self.ack_wait),
+            "SIE_NATS_MEMORY_ONLY": "1" if self.memory_only else None,
         }
         return {name: value for name, value in names.items() if value is not None}
 

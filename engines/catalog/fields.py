@@ -226,6 +226,7 @@ MODEL: Schema = {
     "hf_tokenizer_dependencies": MapOf(TEXT),
     "source": TEXT,  # ours: package:NAME or a path, instead of a hub id
     "package_backed": FLAG,
+    "pool": NULL_TEXT,
     "inputs": dict.fromkeys(("text", "image", "audio", "video", "document"), FLAG),
     "max_sequence_length": NULL_COUNT,
     "tasks": {

@@ -60,6 +60,7 @@ def build(values: dict[str, Any], lines: Lines) -> tuple[ModelEntry, dict[str, s
         max_sequence_length=values.get("max_sequence_length"),
         generation=_generation(tasks.get("generate"), values, lines),
         profiles=built,
+        pool=(values.get("pool") or "").strip().lower() or None,
     )
     return entry, refused
 

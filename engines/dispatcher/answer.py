@@ -50,6 +50,16 @@ class PendingAnswer:
         """Whether output has arrived, so that another attempt could no longer take over."""
         return self._owner is not None
 
+    @property
+    def attempts(self) -> int:
+        """How many attempts have answered so far."""
+        return len(self._next_seq)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was asked for."""
+        return self._loop.time() - self._started
+
     def feed(self, event: AnyEvent) -> None:
         """Take one event from the bus: drop duplicates and other attempts, fail on a gap."""
         attempt = event.attempt_id

@@ -24,9 +24,17 @@ from engines.bus.payloads import Payloads
 from engines.bus.settings import BusSettings
 from engines.bus.streams import ensure_stream
 from engines.bus.subjects import Lane
-from engines.protocol.cluster import DispatchError, ModelStatus, Route, Timeouts, WorkerStatus
+from engines.protocol.cluster import (
+    DispatchError,
+    ModelStatus,
+    PendingGenerations,
+    Route,
+    Timeouts,
+    Traffic,
+    WorkerStatus,
+)
 from engines.protocol.events import Admitted
-from engines.protocol.work import Work
+from engines.protocol.work import GenerateWork, Work
 
 from .answer import PendingAnswer
 from .registry import Registry
@@ -58,6 +66,7 @@ class NatsDispatcher:
         self._registry = Registry(self._worker_lost)
         self._pending: dict[str, PendingAnswer] = {}
         self._lanes: dict[str, Lane] = {}
+        self._generations: dict[str, tuple[str, str, str]] = {}
         self._streams: dict[str, datetime | None] = {}
         self._expected: set[Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -123,6 +132,8 @@ class NatsDispatcher:
         answer = PendingAnswer(work.request_id, timeouts, self._answer_ended, patience)
         self._pending[work.request_id] = answer
         self._lanes[work.request_id] = lane
+        if isinstance(work, GenerateWork):
+            self._generations[work.request_id] = (work.model, work.profile, lane.pool)
         try:
             started = time.perf_counter()
             await self._publish(js, lane, work, answer)
@@ -147,6 +158,22 @@ class NatsDispatcher:
     def model_status(self, name: str) -> ModelStatus:
         return self._registry.model_status(name)
 
+    def traffic(self) -> Traffic:
+        return self._registry.traffic()
+
+    def pending_generations(self) -> Sequence[PendingGenerations]:
+        groups: dict[tuple[str, str, str], PendingGenerations] = {}
+        for request_id, key in self._generations.items():
+            model, profile, pool = key
+            answer = self._pending[request_id]
+            group = groups.setdefault(key, PendingGenerations(model=model, profile=profile, pool=pool))
+            group.count += 1
+            group.active_streams += answer.begun
+            group.waiting_first_chunk += not answer.begun
+            group.republished += answer.attempts > 1
+            group.oldest_ms = max(group.oldest_ms, int(answer.age * 1000.0))
+        return [groups[key] for key in sorted(groups)]
+
     def goodbye(self, worker: str, reason: str) -> None:
         """What a supervisor knows at once: its worker has died."""
         self._registry.goodbye(worker, reason)
@@ -162,16 +189,15 @@ class NatsDispatcher:
         return self._js
 
     def _lane(self, work: Work, route: Route) -> Lane:
-        lane = self._registry.lane(route.pool, route.machine_profile, work.bundle, _name(work))
+        lane = self._registry.lane(route, work.bundle, _name(work))
         if lane is not None:
             return lane
-        wanted = (route.machine_profile or "").lower()
         for lane in self._expected:
-            if (lane.pool, lane.bundle) == (route.pool, work.bundle) and wanted in ("", lane.machine_profile.lower()):
+            if (lane.pool, lane.bundle) == (route.pool, work.bundle) and route.allows(lane.machine_profile):
                 return lane
         where = f"pool {route.pool!r}, bundle {work.bundle!r}"
-        if route.machine_profile:
-            where += f", machine profile {route.machine_profile!r}"
+        if profile := route.machine_profile or " or ".join(route.machine_profiles):
+            where += f", machine profile {profile!r}"
         raise DispatchError("provisioning", f"no worker is running yet for {where}", retry_after=60)
 
     async def _publish(self, js: JetStreamContext, lane: Lane, work: Work, answer: PendingAnswer) -> None:
@@ -201,6 +227,7 @@ class NatsDispatcher:
     def _answer_ended(self, answer: PendingAnswer, running: bool) -> None:
         self._pending.pop(answer.request_id, None)
         lane = self._lanes.pop(answer.request_id, None)
+        self._generations.pop(answer.request_id, None)
         if running and lane is not None:
             self._spawn(self._cancel(answer, lane))
 

@@ -52,7 +52,10 @@ class Generation(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
-    """One model of the catalog. ``dims`` maps an output type to its width."""
+    """One model of the catalog. ``dims`` maps an output type to its width.
+
+    ``pool`` is the queue pool whose workers alone serve the model; ``None``: those of any pool.
+    """
 
     name: str
     revision: str | None = None
@@ -63,6 +66,7 @@ class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
     generation: Generation | None = None
     profiles: dict[str, Profile] = {}
     bundles: tuple[str, ...] = ()
+    pool: str | None = None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -124,6 +128,10 @@ class CatalogView(Protocol):
 
     def bundles(self) -> Sequence[Bundle]:
         """All bundles, sorted by name."""
+        ...
+
+    def bundle_config_hash(self, bundle: str) -> str:
+        """SHA-256 (64 hex digits) of what the workers of a bundle run by this catalog; they report theirs."""
         ...
 
     def resolve(self, model: str) -> Resolved:

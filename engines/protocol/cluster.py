@@ -22,7 +22,11 @@ class ModelStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class WorkerStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A worker's heart-beat. ``models`` lists what it has tried to load; memory is in bytes."""
+    """A worker's heart-beat. ``models`` lists what it has tried to load; memory is in bytes.
+
+    ``metrics`` are samples by model and name, those of the worker itself under the empty name; a name that ends in
+    ``_total`` is a counter, any other a gauge.
+    """
 
     name: str
     pool: str = "default"
@@ -38,6 +42,33 @@ class WorkerStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     memory_total_bytes: int = 0
     healthy: bool = True
     at: float = 0.0
+    requests: int = 0
+    tokens: int = 0
+    metrics: dict[str, dict[str, float]] = {}
+
+
+class Traffic(msgspec.Struct, kw_only=True, frozen=True):
+    """What all healthy workers did a second lately: requests completed, tokens generated."""
+
+    requests: float = 0.0
+    tokens: float = 0.0
+
+
+class PendingGenerations(msgspec.Struct, kw_only=True):
+    """Open generations of one gateway for one model and pool.
+
+    ``waiting_first_chunk`` have had no output yet, ``active_streams`` have; ``republished`` were taken up more than
+    once; ``oldest_ms`` is the age of the oldest.
+    """
+
+    model: str
+    profile: str
+    pool: str
+    count: int = 0
+    active_streams: int = 0
+    waiting_first_chunk: int = 0
+    republished: int = 0
+    oldest_ms: int = 0
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -49,10 +80,16 @@ class Timeouts(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, kw_only=True, frozen=True):
-    """Where work goes."""
+    """Where work goes: to workers of ``machine_profile``, else of any of ``machine_profiles``, else to any worker."""
 
     pool: str = "default"
     machine_profile: str | None = None
+    machine_profiles: tuple[str, ...] = ()
+
+    def allows(self, machine_profile: str) -> bool:
+        """Whether workers of a machine profile may do the work."""
+        wanted = self.machine_profiles if self.machine_profile is None else (self.machine_profile,)
+        return not wanted or machine_profile.lower() in {profile.lower() for profile in wanted}
 
 
 class DispatchError(Exception):
@@ -106,4 +143,12 @@ class ClusterView(Protocol):
 
     def model_status(self, name: str) -> ModelStatus:
         """State of a model over all healthy workers: loaded beats loading beats failed beats available."""
+        ...
+
+    def traffic(self) -> Traffic:
+        """Rates over the last seconds, from the workers' own counts."""
+        ...
+
+    def pending_generations(self) -> Sequence[PendingGenerations]:
+        """Open generations of this gateway, sorted by model, profile and pool."""
         ...

@@ -6,7 +6,7 @@ import pytest
 
 from engines.bus.subjects import Lane
 from engines.dispatcher.registry import DROP_AFTER, STALE_AFTER, Registry
-from engines.protocol.cluster import ModelState, ModelStatus, WorkerStatus
+from engines.protocol.cluster import ModelState, ModelStatus, Route, WorkerStatus
 
 
 class Clock:
@@ -43,7 +43,7 @@ def test_a_silent_worker_is_unhealthy_then_dropped(registry, clock, lost):
     registry.sweep()
     assert lost == ["w"]
     assert [one.healthy for one in registry.workers()] == [False]
-    assert registry.lane("default", None, "default", "m") is None
+    assert registry.lane(Route(), "default", "m") is None
     clock.now = DROP_AFTER + 0.1
     registry.sweep()
     assert registry.workers() == []
@@ -84,8 +84,10 @@ def test_the_state_of_a_model_is_the_best_of_its_workers(registry, states, expec
 def test_work_goes_to_the_lane_with_the_model_loaded_then_to_the_least_loaded(registry):
     registry.beat(worker("a", queue=0, profile="cpu"))
     registry.beat(worker("b", queue=9, profile="gpu", state="loaded"))
-    assert registry.lane("default", None, "default", "m") == Lane("default", "gpu", "default")
+    assert registry.lane(Route(), "default", "m") == Lane("default", "gpu", "default")
     registry.beat(worker("b", queue=9, profile="gpu"))
-    assert registry.lane("default", None, "default", "m") == Lane("default", "cpu", "default")
-    assert registry.lane("default", "GPU", "default", "m") == Lane("default", "gpu", "default")
-    assert registry.lane("default", None, "other", "m") is None
+    assert registry.lane(Route(), "default", "m") == Lane("default", "cpu", "default")
+    assert registry.lane(Route(machine_profile="GPU"), "default", "m") == Lane("default", "gpu", "default")
+    assert registry.lane(Route(), "other", "m") is None
+    assert registry.lane(Route(machine_profiles=("h100", "GPU")), "default", "m") == Lane("default", "gpu", "default")
+    assert registry.lane(Route(machine_profiles=("h100",)), "default", "m") is None

@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 
 from engines.protocol.catalog import Bundle, Generation, ModelEntry, Profile, Resolved, UnknownModel, UnknownProfile
-from engines.protocol.cluster import Answer, DispatchError, ModelStatus, Route, Timeouts, WorkerStatus
+from engines.protocol.cluster import (
+    Answer,
+    DispatchError,
+    ModelStatus,
+    PendingGenerations,
+    Route,
+    Timeouts,
+    Traffic,
+    WorkerStatus,
+)
 from engines.protocol.work import Work
 from generated.sie.operations import Body, Operation, Parameter, Response
 from handlers.http.access import AccessLog, Line
@@ -42,6 +51,9 @@ class FakeCatalog:
     def bundles(self) -> Sequence[Bundle]:
         return (Bundle(name="default", engine="vllm", adapters=("a",)),)
 
+    def bundle_config_hash(self, bundle: str) -> str:
+        return "0" * 64
+
     def resolve(self, model: str) -> Resolved:
         name, _, profile = model.replace("__", "/").lower().partition(":")
         entry = next((entry for entry in ENTRIES if entry.name == name), None)
@@ -63,6 +75,12 @@ class FakeCluster:
 
     def model_status(self, name: str) -> ModelStatus:
         return ModelStatus(name=name, state="loaded" if name == "org/chat" else "available")
+
+    def traffic(self) -> Traffic:
+        return Traffic(requests=2.5)
+
+    def pending_generations(self) -> Sequence[PendingGenerations]:
+        return [PendingGenerations(model="org/chat", profile="fast", pool="default", count=2, waiting_first_chunk=2)]
 
 
 class FakeDispatcher:

@@ -1,0 +1,143 @@
+"""The rules of ``POST /v1/pools``, one function each, in the order in which they are applied (contract I.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from engines.protocol.catalog import Resolved
+from engines.protocol.pools import DEFAULT_POOL, PoolSpec
+from generated.sie.models import CreatePoolRequest
+
+from ..errors import InvalidField, PoolForbidden
+from ..resolution import one_of
+from ..services import Services
+from .known import queue_pools, static_pool
+
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+DEFAULT_PROFILE: Final = "default"
+
+
+def name_is_not_the_operators(services: Services, body: CreatePoolRequest) -> None:
+    """403: the default pool and the operator's own cannot be created, changed or replaced."""
+    if static_pool(services, body.name) is not None:
+        raise PoolForbidden(f"Pool '{body.name.lower()}' is the operator's and cannot be changed")
+
+
+def something_is_asked_for(services: Services, body: CreatePoolRequest) -> None:
+    if not (body.gpus or None) and not (body.gpu_caps or None):
+        raise InvalidField("gpus", "At least one of 'gpus' and 'gpu_caps' must name a machine profile")
+
+
+def pinned_models_exist(services: Services, body: CreatePoolRequest) -> None:
+    for index, model in enumerate(_given(body.pinned_models) or ()):
+        try:
+            services.catalog.resolve(model)
+        except LookupError as error:
+            raise InvalidField(f"pinned_models[{index}]", f"Unknown pinned model: {error.args[0]}") from None
+
+
+def name_is_well_formed(services: Services, body: CreatePoolRequest) -> None:
+    if not NAME.match(body.name) or body.name.lower() == "_default":
+        raise InvalidField("name", "Invalid pool name: only [A-Za-z0-9_-] are allowed (max 128 chars)")
+
+
+def profiles_are_configured(services: Services, body: CreatePoolRequest) -> None:
+    """Only where the operator has configured a list."""
+    known = services.settings.gpu_types
+    if not known:
+        return
+    asked = [*(_given(body.gpus) or {}), *(_given(body.gpu_caps) or {})]
+    unknown = sorted({profile for profile in asked if one_of(profile, known) is None})
+    if unknown:
+        raise InvalidField("gpus", f"Unknown machine profiles: {', '.join(unknown)} (configured: {', '.join(known)})")
+
+
+def queue_pool_exists(services: Services, body: CreatePoolRequest) -> None:
+    asked = _given(body.queue_pool)
+    if asked is not None and asked.lower() not in {name.lower() for name in queue_pools(services)}:
+        raise InvalidField("queue_pool", f"Unknown queue pool: {asked}")
+
+
+def bundle_exists(services: Services, body: CreatePoolRequest) -> None:
+    asked = _given(body.bundle)
+    if asked is not None and asked not in {bundle.name for bundle in services.catalog.bundles()}:
+        raise InvalidField("bundle", f"Unknown bundle: {asked}")
+
+
+def limits_are_kept(services: Services, body: CreatePoolRequest) -> None:
+    """Limits that an operator may set."""
+    settings = services.settings
+    ttl, floor = _given(body.ttl_seconds), _given(body.minimum_worker_count)
+    if settings.pool_max_ttl is not None and ttl is not None and ttl > settings.pool_max_ttl:
+        raise InvalidField("ttl_seconds", f"must be at most {settings.pool_max_ttl:g}")
+    if settings.pool_max_workers is not None and floor is not None and floor > settings.pool_max_workers:
+        raise InvalidField("minimum_worker_count", f"must be at most {settings.pool_max_workers}")
+
+
+def there_is_room(services: Services, body: CreatePoolRequest) -> None:
+    """403: there are as many pools as the operator allows, and this would be one more."""
+    limit = services.settings.max_pools
+    if services.pools.find(body.name) is None and len(services.pools.all()) >= limit:
+        raise PoolForbidden(f"There are {limit} pools already; delete one, or wait until one expires")
+
+
+RULES: Final[Sequence[Callable[[Services, CreatePoolRequest], None]]] = (
+    name_is_not_the_operators,
+    something_is_asked_for,
+    pinned_models_exist,
+    name_is_well_formed,
+    profiles_are_configured,
+    queue_pool_exists,
+    bundle_exists,
+    limits_are_kept,
+    there_is_room,
+)
+
+
+def spec(services: Services, body: CreatePoolRequest) -> PoolSpec:
+    """The pool that a body asks for, in canonical form: two bodies that mean the same give the same spec.
+
+    Raises:
+        Failure: 400 or 403, by the first rule that is broken.
+    """
+    for rule in RULES:
+        rule(services, body)
+    caps = _canonical(_given(body.gpu_caps) or {}, services.settings.gpu_types)
+    gpus = _canonical(_given(body.gpus) or {}, services.settings.gpu_types)
+    pinned = [canonical(services.catalog.resolve(model)) for model in _given(body.pinned_models) or ()]
+    return PoolSpec(
+        name=body.name.lower(),
+        queue_pool=_queue_pool(services, _given(body.queue_pool)),
+        bundle=_given(body.bundle),
+        gpus=dict.fromkeys(sorted(caps), 0) | gpus,
+        gpu_caps=caps,
+        ttl_seconds=_given(body.ttl_seconds),
+        minimum_worker_count=_given(body.minimum_worker_count) or 0,
+        pinned_models=tuple(dict.fromkeys(pinned)),
+    )
+
+
+def canonical(found: Resolved) -> str:
+    """``model``, or ``model:profile`` for a profile other than the default one."""
+    profile = found.profile.name
+    return found.model.name if profile == DEFAULT_PROFILE else f"{found.model.name}:{profile}"
+
+
+def _queue_pool(services: Services, asked: str | None) -> str:
+    wanted = (asked or DEFAULT_POOL).lower()
+    return next(name for name in queue_pools(services) if name.lower() == wanted)
+
+
+def _canonical(counts: dict[str, int], known: Sequence[str]) -> dict[str, int]:
+    """Machine profiles as the operator spells them, sorted."""
+    return {one_of(profile, known) or profile: count for profile, count in sorted(counts.items())}
+
+
+def _given(value: Any) -> Any:
+    """``None`` for what is absent: null means absent."""
+    return None if value is UNSET or isinstance(value, msgspec.UnsetType) else value
