@@ -238,7 +238,7 @@ def test_a_setting_that_cannot_be_used_is_named(environ, where):
 def test_the_embedded_catalog_is_strict_and_serves_its_two_models():
     catalog = Catalog.from_env({"SIE_CATALOG_STRICT": "1"})
     small = catalog.resolve("HuggingFaceTB/SmolLM2-135M-Instruct").model
-    assert small.tasks == ("generate",)
+    assert small.tasks == ("generate", "extract")
     assert small.generation is not None
     mini = catalog.resolve("sentence-transformers/all-MiniLM-L6-v2").model
     assert mini.outputs == ("dense", "multivector", "score")

@@ -17,9 +17,9 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import Timing, Usage
-from ...protocol.work import GenerateWork, Work
+from ...protocol.work import ExtractWork, GenerateWork, Work
 from ..base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
-from . import processes
+from . import extraction, processes
 from .adapters import Adapters
 from .grammar import Grammars
 from .logprobs import Vocabulary
@@ -81,11 +81,14 @@ class VllmEngine:
         log.info("model %s: ready, %s, context of %d tokens", self._name, config.dtype, self._context_length)
 
     async def run(self, work: Work, reply: Reply) -> None:
-        """Generate. Cancelling the task aborts the generation within one step.
+        """Generate, or extract by generating. Cancelling the task aborts the generation within one step.
 
         Raises:
             WorkError: the work cannot be done.
         """
+        if isinstance(work, ExtractWork):
+            await self._extract(work, reply)
+            return
         if not isinstance(work, GenerateWork):
             raise WorkError("invalid_request", f"model {self._entry.name!r} generates text and does nothing else")
         started = time.perf_counter()
@@ -107,6 +110,11 @@ class VllmEngine:
             total_ms=(done - started) * 1e3,
         )
         reply.completed(usage=usage, timing=timing)
+
+    async def _extract(self, work: ExtractWork, reply: Reply) -> None:
+        wanted = extraction.constraint(work)
+        await self._grammars.compile(wanted.grammar, "params.output_schema")
+        await extraction.extract(self, self._profile, work, wanted, reply)
 
     async def _prepare(self, work: GenerateWork) -> Prepared:
         """Everything that can refuse the work, before it is admitted."""

@@ -37,7 +37,8 @@ class Constraint:
             self._validator = jsonschema_rs.validator_for(schema, retriever=_refuse)
         except Exception as error:
             # the library has ValueError, ReferencingError and others without a common class
-            raise _invalid("output_schema", f"is no JSON Schema that can be used: {error}") from None
+            why = getattr(error, "message", error)
+            raise _invalid("output_schema", f"is no JSON Schema that can be used: {why}") from None
 
     def parsed(self, text: str) -> Any:
         """The value of a generated text.
