@@ -15,3 +15,5 @@ from . import environment as _environment  # noqa: E402  vLLM reads its environm
 _environment.prepare()
 
 from .engine import VllmEngine  # noqa: E402
+
+__all__ = ["VllmEngine", "create"]

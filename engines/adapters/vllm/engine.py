@@ -19,7 +19,7 @@ from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import Timing, Usage
 from ...protocol.work import ExtractWork, GenerateWork, Work
 from ..base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
-from . import extraction, processes
+from . import extraction, guard, processes
 from .adapters import Adapters
 from .grammar import Grammars
 from .logprobs import Vocabulary
@@ -30,6 +30,8 @@ from .prompts import Prompts
 from .sampling import parameters, room_for_output
 
 log = logging.getLogger("sie.vllm")
+
+PROGRESS_EVERY = 10.0
 
 
 class Prepared:
@@ -64,9 +66,13 @@ class VllmEngine:
         template = chat_template(self._profile)
         arguments = engine_args(self._entry, self._profile, model)
         log.info("model %s: loading %s", self._name, model)
-        with self._family.watch():
-            llm = await asyncio.to_thread(_start, arguments)
-        self._llm = llm
+        guard.start()
+        ticker = asyncio.create_task(self._tell_progress())
+        try:
+            with self._family.watch():
+                self._llm = llm = await asyncio.to_thread(_start, arguments)
+        finally:
+            ticker.cancel()
         config, tokenizer = llm.model_config, llm.renderer.tokenizer
         loadtime = self._profile.loadtime
         tool_parser = loadtime.get("tool_call_parser")
@@ -79,6 +85,12 @@ class VllmEngine:
         self._adapters = Adapters(self._profile.lora_paths)
         self._parsers = Parsers(tokenizer, config, tool_parser, loadtime.get("reasoning_parser"))
         log.info("model %s: ready, %s, context of %d tokens", self._name, config.dtype, self._context_length)
+
+    async def _tell_progress(self) -> None:
+        started = time.monotonic()
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY)
+            log.info("model %s: still loading after %.0f s", self._name, time.monotonic() - started)
 
     async def run(self, work: Work, reply: Reply) -> None:
         """Generate, or extract by generating. Cancelling the task aborts the generation within one step.
@@ -211,7 +223,7 @@ class VllmEngine:
             if llm.output_handler is not None:
                 # what follows is no failure of the engine
                 llm.output_handler.cancel()
-            await asyncio.to_thread(llm.shutdown, 1.0)
+            await asyncio.to_thread(llm.shutdown, 0.5)
         await asyncio.to_thread(self._family.end)
 
 

@@ -8,10 +8,13 @@ DEFAULTS = {
     # nothing about this machine leaves it
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
-    # our own log tells of loading and of faults; vLLM's per-second statistics would drown it
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    # our own log tells of loading and of faults; what vLLM says of itself would drown it
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "0",
     "TQDM_DISABLE": "1",
+    # a forked child would hold open what must close when this process dies
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 
 

@@ -102,6 +102,7 @@ def engine_args(entry: ModelEntry, profile: Profile, model: str) -> AsyncEngineA
         "served_model_name": entry.name,
         "revision": None if Path(model).is_dir() else entry.revision,
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
         "max_model_len": entry.generation.context_length if entry.generation else None,
         "max_logprobs": 20,
         # white space between JSON tokens is where small models lose themselves
