@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from engines.bus.server import EmbeddedServer
 from engines.bus.settings import BusSettings
 from engines.bus.subjects import Lane
-from engines.catalog import Catalog
+from engines.catalog import Catalog, Reloader
 from engines.dispatcher.dispatcher import NatsDispatcher
 from engines.pools import NatsPools
 from engines.worker.machine import gpu_count
@@ -58,6 +58,7 @@ class Cluster:
         self.server: EmbeddedServer | None = None
         self.worker: Supervisor | None = None
         self._joining: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Cluster:
@@ -75,6 +76,7 @@ class Cluster:
         Raises:
             ServerError: the private nats-server cannot be started.
         """
+        self._reloading = asyncio.create_task(Reloader(self.catalog, self._environ).run(), name="catalog-reload")
         if self._bus.url:
             self._joining = asyncio.create_task(self._join(self._bus), name="join-bus")
             await asyncio.wait({self._joining}, timeout=CONNECT_PATIENCE)
@@ -96,10 +98,11 @@ class Cluster:
 
     async def stop(self) -> None:
         """Stop everything that ``start`` started; bounded in time."""
-        if self._joining is not None:
-            self._joining.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await self._joining
+        for task in (self._joining, self._reloading):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
         if self.worker is not None:
             # its last events still reach the dispatcher
             await self.worker.stop(WORKER_DRAIN + 5.0)

@@ -16,7 +16,7 @@ from generated.sie import models as wire
 from generated.sie.interfaces import Context
 
 from .health import snapshot
-from .metrics.throughput import Rates as Throughput
+from .metrics.throughput import Rates
 from .pools import pools_frame
 from .services import Services
 from .surface import Surface
@@ -31,13 +31,6 @@ TRY_AGAIN: Final = 1013
 Socket = WebSocket[Any, Any, Any]
 
 
-class Rates(msgspec.Struct):
-    """What the cluster does a second: requests completed, tokens generated."""
-
-    requests_per_second: float
-    tokens_per_second: float
-
-
 class Frame(msgspec.Struct):
     """One frame: the state of ``/health`` at a time (seconds since the epoch), and what the page shows beside it."""
 
@@ -47,14 +40,12 @@ class Frame(msgspec.Struct):
     models: list[wire.ModelInfo]
     pending_generation: wire.PendingGenerationSnapshot | msgspec.UnsetType
     pools: list[wire.Pool]
-    rates: Rates
-    throughput: Throughput
+    throughput: Rates
 
 
 def frame(services: Services) -> str:
     """The state of this moment, encoded."""
     state = snapshot(services)
-    traffic = services.cluster.traffic()
     made = Frame(
         timestamp=time.time(),
         cluster=state.cluster,
@@ -62,7 +53,6 @@ def frame(services: Services) -> str:
         models=state.models,
         pending_generation=state.pending_generation,
         pools=pools_frame(services),
-        rates=Rates(round(traffic.requests, 3), round(traffic.tokens, 3)),
         throughput=services.metrics.throughput.rates(),
     )
     return msgspec.json.encode(made).decode()

@@ -25,7 +25,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     auth_mode: Literal["none", "token"] = "none"
     auth_tokens: tuple[str, ...] = ()
+    auth_tokens_file: str | None = None
     admin_token: str | None = None
+    admin_token_file: str | None = None
     auth_exempt_operational: bool = False
     cors_origins: tuple[str, ...] = ()
 
@@ -64,7 +66,9 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         auth_mode=take("SIE_AUTH_MODE", _mode, "none"),
         auth_tokens=take("SIE_AUTH_TOKENS", _list, ()) or take("SIE_AUTH_TOKEN", _list, ()),
+        auth_tokens_file=take("SIE_AUTH_TOKENS_FILE", _text, None),
         admin_token=take("SIE_ADMIN_TOKEN", _text, None),
+        admin_token_file=take("SIE_ADMIN_TOKEN_FILE", _text, None),
         auth_exempt_operational=take("SIE_AUTH_EXEMPT_OPERATIONAL", _flag, False),
         cors_origins=take("SIE_CORS_ORIGINS", _list, ()),
         model_aliases=take("SIE_GATEWAY_MODEL_ALIASES", _table, {}),

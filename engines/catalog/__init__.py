@@ -2,5 +2,6 @@
 
 from .catalog import Catalog, Refused, load
 from .reading import CatalogError, Problem
+from .reload import Reloader
 
-__all__ = ["Catalog", "CatalogError", "Problem", "Refused", "load"]
+__all__ = ["Catalog", "CatalogError", "Problem", "Refused", "Reloader", "load"]

@@ -91,6 +91,13 @@ class Catalog:
         """What the files name and this catalog does not serve."""
         return sorted(self._refused.values(), key=lambda one: one.name)
 
+    def take(self, other: Catalog) -> None:
+        """Become ``other``, one epoch later."""
+        self._bundles, self._models = other._bundles, other._models
+        self._aliases, self._refused = other._aliases, other._refused
+        self._identities, self._hashes = {}, {}
+        self._epoch += 1
+
     def models(self) -> Sequence[ModelEntry]:
         return sorted(self._models.values(), key=lambda entry: entry.name)
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from engines.adapters.base import Engine, EngineLoadError, EngineStatus
 from engines.protocol.catalog import ModelEntry, Profile
@@ -47,6 +47,8 @@ class Slot:
         self.attempts = 0
         self.users = 0
         self.used_at = 0.0
+        self.gone: asyncio.Event | None = None
+        """Once the catalog has changed the model: set when this engine is closed."""
         limit = profile.loadtime.get("max_concurrent_requests", MAX_CONCURRENT)
         self.permits = asyncio.Semaphore(int(limit))
 
@@ -68,6 +70,8 @@ class Models:
         self._budget = memory_budget
         self._slots: dict[tuple[str, str], Slot] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._pinned: frozenset[str] = frozenset()
+        self._leaving: dict[str, asyncio.Event] = {}
 
     @contextlib.asynccontextmanager
     async def use(self, entry: ModelEntry, profile: Profile) -> AsyncIterator[Engine]:
@@ -88,12 +92,27 @@ class Models:
         finally:
             slot.users -= 1
             slot.used_at = time.monotonic()
+            self._close_if_gone(slot)
 
     async def load(self, entry: ModelEntry, profile: Profile) -> None:
         """Load ahead of any request; a failure is logged and kept as the model's state."""
         slot = self._slots.setdefault((entry.name, profile.name), Slot(entry, profile))
         with contextlib.suppress(LoadFailed):
             await self._load(slot)
+
+    def pin(self, names: Iterable[str]) -> None:
+        """Never evict these models (``model`` or ``model:profile``)."""
+        self._pinned = frozenset(names)
+
+    def renew(self, current: Callable[[str], tuple[ModelEntry, Profile] | None]) -> None:
+        """The catalog has changed. An engine whose model is another now is closed once its last user has left, and a
+        new one is loaded when it is asked for, and not before: both may not fit into memory."""
+        for key, slot in list(self._slots.items()):
+            if current(slot.name) != (slot.entry, slot.profile):
+                del self._slots[key]
+                slot.gone = self._leaving[slot.name] = asyncio.Event()
+                self._close_if_gone(slot)
+        self._changed()
 
     def discard(self, entry: ModelEntry, profile: Profile, engine: Engine) -> None:
         """The engine is dead: the next request loads a new one."""
@@ -121,6 +140,11 @@ class Models:
                 total.pending_cost += status.pending_cost
                 total.memory_bytes += status.memory_bytes
         return total
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What each loaded engine measures, by the model's name."""
+        loaded = ((slot.name, slot.engine) for slot in self._slots.values() if slot.engine is not None)
+        return {name: status.metrics for name, engine in loaded if (status := engine.status()).metrics}
 
     async def close(self) -> None:
         """Close every engine; bounded in time."""
@@ -153,6 +177,8 @@ class Models:
         engine: Engine | None = None
         telling = asyncio.create_task(_tell_progress(slot.name, started))
         try:
+            if (leaving := self._leaving.get(slot.name)) is not None and leaving is not slot.gone:
+                await leaving.wait()
             await self._make_room()
             # creating an engine imports its library: seconds in which heart-beats must go on
             engine = await asyncio.to_thread(self._factory, slot.entry, slot.profile)
@@ -176,6 +202,7 @@ class Models:
         finally:
             telling.cancel()
             slot.loading = None
+            self._close_if_gone(slot)
             self._changed()
 
     def _failure(self, slot: Slot, error: Exception) -> LoadFailed:
@@ -192,7 +219,11 @@ class Models:
     async def _make_room(self) -> None:
         """Evict the least recently used idle engines while the budget is used up."""
         while self._budget is not None and self.load_of_engines().memory_bytes >= self._budget:
-            idle = [slot for slot in self._slots.values() if slot.engine is not None and slot.users == 0]
+            idle = [
+                slot
+                for slot in self._slots.values()
+                if slot.engine is not None and slot.users == 0 and slot.name not in self._pinned
+            ]
             if not idle:
                 return
             slot = min(idle, key=lambda slot: slot.used_at)
@@ -202,10 +233,28 @@ class Models:
             await self._close(slot.name, engine)
             self._changed()
 
-    def _close_later(self, name: str, engine: Engine) -> None:
+    def _close_if_gone(self, slot: Slot) -> None:
+        """Close an engine that the catalog no longer has, when nobody uses it."""
+        if slot.gone is None or slot.users or slot.loading is not None:
+            return
+        if slot.engine is None:
+            self._left(slot)
+            return
+        log.info("model %s: closed, the catalog has changed it", slot.name)
+        engine, slot.engine = slot.engine, None
+        self._close_later(slot.name, engine).add_done_callback(lambda _: self._left(slot))
+
+    def _left(self, slot: Slot) -> None:
+        assert slot.gone is not None
+        slot.gone.set()
+        if self._leaving.get(slot.name) is slot.gone:
+            del self._leaving[slot.name]
+
+    def _close_later(self, name: str, engine: Engine) -> asyncio.Task[None]:
         task = asyncio.create_task(self._close(name, engine))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        return task
 
     async def _close(self, name: str, engine: Engine) -> None:
         try:

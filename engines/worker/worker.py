@@ -25,11 +25,15 @@ from engines.bus.settings import BusSettings
 from engines.bus.streams import ensure_consumer, ensure_stream
 from engines.bus.subjects import Lane
 from engines.catalog import Catalog
+from engines.protocol import tracing
 from engines.protocol.catalog import Resolved
 from engines.protocol.cluster import WorkerStatus
+from engines.protocol.events import AnyEvent, Completed, Delta
 from engines.protocol.work import GenerateWork, Work
 
+from . import log as logs
 from . import machine
+from .keeper import Keeper
 from .models import Factory, LoadFailed, Models
 from .options import WorkerOptions
 from .outbox import ACK, NAK, PROGRESS, TERM, Outbox
@@ -38,6 +42,8 @@ from .reply import AttemptReply
 log = logging.getLogger("sie.worker")
 
 HEARTBEAT_EVERY = 1.0
+LAG_EVERY = 0.1
+LAG_DECAY = 0.8
 REMEMBER_CANCELLED = 10_000
 CANCEL_PATIENCE = 5.0
 PATIENCE = 0.95
@@ -45,10 +51,14 @@ PATIENCE = 0.95
 
 
 class Job:
-    """One request at work: its task, its latest delivery, and why it is being ended, if it is."""
+    """One request at work: its task, its latest delivery, and why it is being ended, if it is.
 
-    def __init__(self, work: Work, delivery: Delivery) -> None:
+    ``fetch_ms``: what it took to fetch a body that was too large for its message.
+    """
+
+    def __init__(self, work: Work, delivery: Delivery, fetch_ms: float = 0.0) -> None:
         self.work = work
+        self.fetch_ms = fetch_ms
         self.delivery: Delivery | None = delivery
         self.task: asyncio.Task[None] | None = None
         self.ending: str | None = None
@@ -69,6 +79,17 @@ class Worker:
         self._force = asyncio.Event()
         self._beat = asyncio.Event()
         self._hash = catalog.bundle_config_hash(options.bundle)
+        itself = WorkerStatus(
+            name=options.name,
+            pool=options.pool,
+            machine_profile=options.machine_profile,
+            bundle=options.bundle,
+        )
+        self._keeper = Keeper(catalog, self._models, itself, self._catalog_changed)
+        self._lag = 0.0
+        self._tracing = tracing.from_env("oasgate-worker")
+        self._requests = 0
+        self._tokens = 0
 
     def stop(self) -> None:
         """First call: drain. Second call: cancel what still runs."""
@@ -91,9 +112,11 @@ class Worker:
             asyncio.create_task(task, name=name)
             for name, task in (
                 ("heartbeat", self._heartbeat()),
+                ("lag", self._watch_lag()),
                 ("progress", self._progress()),
                 ("preload", self._preload()),
                 ("recreate", self._recreate()),
+                ("keeper", self._keeper.run(self._client, self._bus)),
             )
         ]
         log.info("worker %s: serving %s", self._options.name, "/".join(self.lane))
@@ -115,6 +138,7 @@ class Worker:
 
     async def _open(self, delivery: Delivery) -> None:
         """Decode a delivery and start on it, unless it is settled already."""
+        began = time.perf_counter()
         try:
             work = wire.decode_work(await self._payloads.fetch(delivery.headers, delivery.data))
         except msgspec.DecodeError as error:
@@ -138,7 +162,8 @@ class Worker:
         if self._stop.is_set():
             self._outbox.settle(delivery.ack, NAK)
             return
-        job = Job(work, delivery)
+        fetched = subjects.PAYLOAD_HEADER in delivery.headers
+        job = Job(work, delivery, (time.perf_counter() - began) * 1e3 if fetched else 0.0)
         self._jobs[request_id] = job
         job.task = asyncio.create_task(self._work(job, delivery), name=f"request {request_id}")
         job.task.add_done_callback(_log_failure)
@@ -151,14 +176,15 @@ class Worker:
             if isinstance(work, GenerateWork) and work.stream:
                 self._settle(job, ACK)
 
-        reply = AttemptReply(work, uuid.uuid4().hex[:12], self._options.name, self._outbox.event, begun)
+        reply = AttemptReply(work, uuid.uuid4().hex[:12], self._options.name, self._send, begun)
+        reply.payload_fetch_ms = job.fetch_ms
         verdict = ACK
         try:
             if delivery.tries > self._options.max_tries:
                 message = f"the work was given up after {self._options.max_tries} deliveries without an answer"
                 reply.failed("transport_failure", message)
             else:
-                await self._run(work, reply)
+                await self._traced(work, reply)
         except asyncio.CancelledError:
             if job.ending == "drain" and not reply.begun:
                 verdict = NAK
@@ -172,6 +198,22 @@ class Worker:
             self._pull.poke()
         if verdict is ACK:
             await self._payloads.drop(delivery.headers)
+
+    async def _traced(self, work: Work, reply: AttemptReply) -> None:
+        """Run with the request's id on every log line, and below the gateway's span."""
+        logs.REQUEST.set(work.request_id)
+        if self._tracing is None:
+            await self._run(work, reply)
+            return
+        span = self._tracing.start(
+            "work", "consumer", work.traceparent, work.tracestate, model=work.model, request_id=work.request_id
+        )
+        fault: str | None = "cancelled"
+        try:
+            await self._run(work, reply)
+            fault = reply.fault
+        finally:
+            span.end(fault, queue_ms=reply.queue_ms, worker=self._options.name)
 
     async def _run(self, work: Work, reply: AttemptReply) -> None:
         """Run the engine and turn every way it can fail into an event."""
@@ -228,6 +270,14 @@ class Worker:
             raise WorkError("model_not_found", f"this worker's catalog lacks {name!r}: {error}") from error
         return found
 
+    def _send(self, subject: str, event: AnyEvent) -> None:
+        """Count what goes out; heart-beats tell it."""
+        if isinstance(event, Delta):
+            self._tokens += event.tokens
+        elif isinstance(event, Completed):
+            self._requests += 1
+        self._outbox.event(subject, event)
+
     def _settle(self, job: Job, verdict: bytes) -> None:
         if job.delivery is not None:
             self._outbox.settle(job.delivery.ack, verdict)
@@ -247,6 +297,10 @@ class Worker:
     async def _on_hello(self, _message: Msg) -> None:
         self._beat.set()
 
+    def _catalog_changed(self) -> None:
+        self._hash = self._catalog.bundle_config_hash(self._options.bundle)
+        self._beat.set()
+
     def _state_changed(self) -> None:
         self._beat.set()
 
@@ -260,6 +314,14 @@ class Worker:
                 async with asyncio.timeout(HEARTBEAT_EVERY):
                     await self._beat.wait()
             self._beat.clear()
+
+    async def _watch_lag(self) -> None:
+        """How late the event loop runs a timer: the worst of the last second or so."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_EVERY
+            await asyncio.sleep(LAG_EVERY)
+            self._lag = max(self._lag * LAG_DECAY, loop.time() - due)
 
     def status(self, used: int, total: int) -> WorkerStatus:
         """What the next heart-beat says."""
@@ -279,6 +341,9 @@ class Worker:
             memory_total_bytes=total,
             healthy=not self._stop.is_set(),
             at=time.time(),
+            metrics={**self._models.metrics(), "": {"event_loop_lag_seconds": self._lag, "jobs": len(self._jobs)}},
+            requests=self._requests,
+            tokens=self._tokens,
         )
 
     async def _progress(self) -> None:
@@ -317,6 +382,7 @@ class Worker:
 
     async def _reconnected(self) -> None:
         self._pull.missing.set()
+        self._keeper.reconnected()
 
     async def _drain(self) -> None:
         """Take no more work, let what runs finish up to the limit, then cancel it."""
@@ -350,6 +416,8 @@ class Worker:
         await bounded(self._outbox.close)
         await self._models.close()
         await bounded(self._client.close)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         log.info("worker %s: stopped (process %d)", self._options.name, os.getpid())
 
     async def _say_goodbye(self) -> None:

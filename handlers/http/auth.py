@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
 
 from ..errors import Failure, Forbidden, Unauthorized
 from ..settings import Settings
+from .tokens import Digests, Tokens, digest
 
 OPERATIONAL: Final = frozenset({"health", "observability"})
 
 
-def _digest(token: bytes) -> bytes:
-    return sha256(token).digest()
+def bearer(authorization: bytes | None) -> bytes | None:
+    """The token of an ``Authorization`` header, or ``None``."""
+    scheme, _, token = (authorization or b"").strip().partition(b" ")
+    return (token.strip() or None) if scheme.lower() == b"bearer" else None
 
 
 class Guard:
@@ -22,8 +24,7 @@ class Guard:
     def __init__(self, settings: Settings) -> None:
         self.enabled = settings.auth_mode != "none"
         self.exempt_operational = settings.auth_exempt_operational
-        self._tokens = tuple(_digest(token.encode()) for token in settings.auth_tokens)
-        self._admin = None if settings.admin_token is None else _digest(settings.admin_token.encode())
+        self._tokens = Tokens(settings)
 
     def check(self, authorization: bytes | None, *, admin: bool = False, tag: str = "") -> None:
         """Let the request pass or raise.
@@ -40,7 +41,8 @@ class Guard:
         """
         if not self.enabled or (self.exempt_operational and tag in OPERATIONAL):
             return
-        if not self._tokens:
+        tokens = self._tokens.inference()
+        if not tokens:
             raise Failure(
                 500,
                 "server_misconfigured",
@@ -48,16 +50,16 @@ class Guard:
                 native="GATEWAY_AUTH_MISCONFIGURED",
                 terminal=True,
             )
-        scheme, _, token = (authorization or b"").strip().partition(b" ")
-        if scheme.lower() != b"bearer" or not token.strip():
+        token = bearer(authorization)
+        if token is None:
             raise Unauthorized("Missing bearer token")
-        offered = _digest(token.strip())
-        known = self._known(offered)
+        offered = digest(token)
+        known = _among(offered, tokens)
         if not admin:
             if not known:
                 raise Unauthorized("Invalid token")
             return
-        if self._admin is not None and compare_digest(offered, self._admin):
+        if _among(offered, self._tokens.admin()):
             return
         if not known:
             raise Unauthorized("Invalid token")
@@ -70,8 +72,10 @@ class Guard:
         except Unauthorized:
             self.check(authorization, admin=True)
 
-    def _known(self, offered: bytes) -> bool:
-        known = False
-        for token in self._tokens:
-            known |= compare_digest(offered, token)
-        return known
+
+def _among(offered: bytes, tokens: Digests) -> bool:
+    """Compares with every one, so that the time tells nothing."""
+    known = False
+    for token in tokens:
+        known |= compare_digest(offered, token)
+    return known

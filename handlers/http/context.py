@@ -12,7 +12,7 @@ from .ids import request_id
 class RequestContext:
     """One request. ``response_headers``, ``media_type`` and ``status`` are the handler's to set.
 
-    ``filenames`` has the name that the client gave each file of a form.
+    ``filenames`` has the name that the client gave each file of a form, ``subject`` what an audit calls the request's.
     """
 
     __slots__ = (
@@ -25,6 +25,7 @@ class RequestContext:
         "request_id",
         "response_headers",
         "status",
+        "subject",
     )
 
     def __init__(self, operation: Any, raw: dict[bytes, bytes], query: bytes = b"") -> None:
@@ -36,6 +37,7 @@ class RequestContext:
         self.media_type: str | None = None
         self.status: int | None = None
         self.filenames: dict[str, str] = {}
+        self.subject = ""
         self._headers: Mapping[str, str] | None = None
 
     @property

@@ -98,8 +98,10 @@ class Plan:
         what is not implemented, 501 are always possible.
         """
         status = failure.status
+        if status == 400 and 400 not in self.shapes and 422 in self.shapes:
+            status = 422  # the document's own status for a refused body
         if status not in self.shapes and status not in _ALWAYS:
-            nearest = (*_NEAREST.get(status, ()), *((400,) if status < 500 else (500,)))
+            nearest = (*_NEAREST.get(status, ()), *((400, 422) if status < 500 else (500,)))
             status = next((s for s in nearest if s in self.shapes), 500)
             logger.error(
                 "operation %s does not declare status %d (%s); answered %d",

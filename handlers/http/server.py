@@ -13,6 +13,7 @@ from litestar.types import ASGIApp, Receive
 
 from ..errors import Failure, Internal, NotImplementedYet
 from ..settings import Settings
+from . import audit, subprotocol
 from .access import AccessLog
 from .answers import Answer, Done, Gone
 from .auth import Guard
@@ -23,6 +24,7 @@ from .envelopes import SHAPES, Shape, wrapped
 from .form import FormDecoder
 from .plan import Plan
 from .respond import Responder
+from .skew import Skew
 from .unrouted import Paths, not_allowed
 from .visits import Observer, Visits
 
@@ -63,6 +65,7 @@ class Server:
         self.guard = Guard(settings)
         self.visits = Visits(access or AccessLog(None), observer)
         self.respond = Responder(settings, version)
+        self.skew = Skew(version)
         self._pages = pages or {}
         self._schemas = document.get("components", {}).get("schemas", {})
         self._shapes = shapes
@@ -83,7 +86,11 @@ class Server:
         scope, receive = request.scope, request.receive
         context = RequestContext(operation, dict(scope["headers"]), scope["query_string"])
         visit = self.visits.begin(scope["method"], operation.path, context.request_id)
+        if (sdk := context.raw.get(b"x-sie-sdk-version")) is not None:
+            self.skew(sdk)
         try:
+            if plan.admin:
+                context.subject = audit.subject(path)
             if plan.secured:
                 self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
             if handler is None:
@@ -92,11 +99,14 @@ class Server:
                 plan.parameters.check(context, path)
             if plan.decode is not None:
                 path = (*path, await self._body(plan, context, receive))
+                context.subject = context.subject or audit.subject(path) if plan.admin else ""
             visit.watch(receive)
             try:
                 result = await handler(context, *path)
             finally:
                 visit.unwatch()
+            if plan.admin:
+                audit.record(context, context.status or plan.success)
             return self.respond.success(plan, context, result, visit)
         except Failure as failure:
             return self._failure(plan, context, failure, visit)
@@ -167,13 +177,13 @@ class Server:
         context = RequestContext(operation, dict(socket.scope["headers"]))
         try:
             if plan.secured:
-                self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
+                self.guard.check(subprotocol.authorization(context.raw), admin=plan.admin, tag=operation.tag)
             if handler is None:
                 raise NotImplementedYet(operation.id)
         except Failure as failure:
             await _refuse(socket, self._failure(plan, context, failure, None))
             return
-        await socket.accept()
+        await socket.accept(subprotocol.NAME if subprotocol.NAME in subprotocol.offered(context.raw) else None)
         done = self.visits.begin("WEBSOCKET", operation.path, context.request_id)
         try:
             await handler(context, *path, socket)

@@ -1,0 +1,202 @@
+"""One row per operation, status and rule of contract I."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from generated.sie import models
+from tests.pools.fakes import World, worker
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+POOL = {"name": "Mine", "gpus": {"l4": 1}}
+
+
+class Row(NamedTuple):
+    """A request to a gateway with the pool ``mine`` (one l4), the operator's queue ``batch`` and the worker ``w1``."""
+
+    rule: str
+    method: str
+    path: str
+    status: int
+    code: str = ""
+    body: dict[str, Any] | None = None
+    token: str = "boss"
+    settings: dict[str, Any] = {}  # noqa: RUF012  # a named tuple copies nothing, and no row changes it
+
+
+CREATE = ("POST", "/v1/pools")
+ROWS = [
+    Row("list", "GET", "/v1/pools", 200, token="t"),
+    Row("list needs a token", "GET", "/v1/pools", 401, "UNAUTHORIZED", token=""),
+    Row("list is not opened by the admin token", "GET", "/v1/pools", 401, "UNAUTHORIZED"),
+    Row("auth without tokens", "GET", "/v1/pools", 500, "GATEWAY_AUTH_MISCONFIGURED", settings={"auth_tokens": ()}),
+    Row("create", *CREATE, 201, body={"name": "new", "gpus": {"l4": 2}}),
+    Row("create with caps alone", *CREATE, 201, body={"name": "new", "gpu_caps": {"l4": 2}}),
+    Row("create, null is absent", *CREATE, 201, body={"name": "new", "gpus": {"l4": 0}, "bundle": None}),
+    Row("update", *CREATE, 201, body={"name": "mine", "gpus": {"l4": 2}}),
+    Row("renew by the same spec", *CREATE, 201, body=POOL),
+    Row("every field", *CREATE, 201, body={
+        "name": "all-Fields_1", "gpus": {"l4": 1}, "gpu_caps": {"l4": 3, "h100": 0}, "queue_pool": "BATCH",
+        "bundle": "default", "ttl_seconds": 5, "minimum_worker_count": 2, "pinned_models": [MINILM.lower()],
+    }),
+    Row("create needs a token", *CREATE, 401, "UNAUTHORIZED", body=POOL, token=""),
+    Row("create, unknown token", *CREATE, 401, "UNAUTHORIZED", body=POOL, token="x"),
+    Row("create needs the admin token", *CREATE, 403, "FORBIDDEN", body=POOL, token="t"),
+    Row("no admin token configured", *CREATE, 403, "FORBIDDEN", body=POOL, token="t", settings={"admin_token": None}),
+    Row("create without auth", *CREATE, 201, body=POOL, token="", settings={"auth_mode": "none"}),
+    Row("no name", *CREATE, 400, "INVALID_REQUEST", body={"gpus": {"l4": 1}}),
+    Row("empty name", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"name": ""}),
+    Row("bad name", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"name": "a b"}),
+    Row("name with a newline", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"name": "a\n"}),
+    Row("name too long", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"name": "a" * 129}),
+    Row("longest name", *CREATE, 201, body=POOL | {"name": "a" * 128}),
+    Row("reserved name", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"name": "_Default"}),
+    Row("the default pool", *CREATE, 403, "POOL_OPERATION_FORBIDDEN", body=POOL | {"name": "Default"}),
+    Row("a pool of the operator's", *CREATE, 403, "POOL_OPERATION_FORBIDDEN", body=POOL | {"name": "batch"}),
+    Row("nothing asked for", *CREATE, 400, "INVALID_REQUEST", body={"name": "new"}),
+    Row("empty gpus and caps", *CREATE, 400, "INVALID_REQUEST", body={"name": "new", "gpus": {}, "gpu_caps": {}}),
+    Row("negative count", *CREATE, 400, "INVALID_REQUEST", body={"name": "new", "gpus": {"l4": -1}}),
+    Row("count that is no integer", *CREATE, 400, "INVALID_REQUEST", body={"name": "new", "gpus": {"l4": 1.5}}),
+    Row("count beyond 32 bits", *CREATE, 400, "INVALID_REQUEST", body={"name": "new", "gpus": {"l4": 2**31}}),
+    Row("unknown profile", *CREATE, 400, "INVALID_REQUEST", body={"name": "new", "gpus": {"h100": 1}},
+        settings={"gpu_types": ("l4",)}),
+    Row("unknown profile in caps", *CREATE, 400, "INVALID_REQUEST", body={"name": "new", "gpu_caps": {"h100": 1}},
+        settings={"gpu_types": ("l4",)}),
+    Row("profile in another case", *CREATE, 201, body={"name": "new", "gpus": {"L4": 1}},
+        settings={"gpu_types": ("l4",)}),
+    Row("unknown queue", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"queue_pool": "nowhere"}),
+    Row("unknown bundle", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"bundle": "nothing"}),
+    Row("unknown pinned model", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"pinned_models": ["no/such"]}),
+    Row("unknown pinned profile", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"pinned_models": [f"{MINILM}:no"]}),
+    Row("ttl over the limit", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"ttl_seconds": 3601},
+        settings={"pool_max_ttl": 3600.0}),
+    Row("ttl at the limit", *CREATE, 201, body=POOL | {"ttl_seconds": 3600}, settings={"pool_max_ttl": 3600.0}),
+    Row("warm floor over the limit", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"minimum_worker_count": 5},
+        settings={"pool_max_workers": 4}),
+    Row("one pool too many", *CREATE, 403, "POOL_OPERATION_FORBIDDEN", body=POOL | {"name": "new"},
+        settings={"max_pools": 1}),
+    Row("a full house takes updates", *CREATE, 201, body=POOL, settings={"max_pools": 1}),
+    Row("body is no object", *CREATE, 400, "INVALID_REQUEST", body=[]),  # type: ignore[arg-type]
+    Row("get", "GET", "/v1/pools/mine", 200, token="t"),
+    Row("get in another case", "GET", "/v1/pools/MINE", 200, token="t"),
+    Row("get the default pool", "GET", "/v1/pools/default", 200, token="t"),
+    Row("get a pool of the operator's", "GET", "/v1/pools/batch", 200, token="t"),
+    Row("get needs a token", "GET", "/v1/pools/mine", 401, "UNAUTHORIZED", token=""),
+    Row("get an unknown pool", "GET", "/v1/pools/no", 404, "POOL_NOT_FOUND", token="t"),
+    Row("get what no pool is called", "GET", "/v1/pools/a%20b", 404, "POOL_NOT_FOUND", token="t"),
+    Row("renew", "POST", "/v1/pools/Mine/renew", 200),
+    Row("renew the default pool", "POST", "/v1/pools/default/renew", 200),
+    Row("renew needs a token", "POST", "/v1/pools/mine/renew", 401, "UNAUTHORIZED", token=""),
+    Row("renew needs the admin token", "POST", "/v1/pools/mine/renew", 403, "FORBIDDEN", token="t"),
+    Row("renew an unknown pool", "POST", "/v1/pools/no/renew", 404, "POOL_NOT_FOUND"),
+    Row("delete", "DELETE", "/v1/pools/Mine", 200),
+    Row("delete the default pool", "DELETE", "/v1/pools/DEFAULT", 403, "DEFAULT_POOL_DELETE_FORBIDDEN"),
+    Row("delete a pool of the operator's", "DELETE", "/v1/pools/batch", 403, "POOL_OPERATION_FORBIDDEN"),
+    Row("delete needs a token", "DELETE", "/v1/pools/mine", 401, "UNAUTHORIZED", token=""),
+    Row("delete needs the admin token", "DELETE", "/v1/pools/mine", 403, "FORBIDDEN", token="t"),
+    Row("delete an unknown pool", "DELETE", "/v1/pools/no", 404, "POOL_NOT_FOUND"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.rule)
+def test_row(row: Row) -> None:
+    world = World(worker("w1"), **{
+        "auth_mode": "token", "auth_tokens": ("t",), "admin_token": "boss", "queue_pools": ("batch",), **row.settings
+    })  # fmt: skip
+    with world.client() as http:
+        first = http.post("/v1/pools", json=POOL, headers={"authorization": "Bearer boss"})
+        assert first.status_code == 201 or "auth_tokens" in row.settings or "admin_token" in row.settings
+        headers = {"authorization": f"Bearer {row.token}"} if row.token else {}
+        response = http.request(row.method, row.path, json=row.body, headers=headers)
+    assert response.status_code == row.status, response.text
+    if row.status >= 400:
+        detail = response.json()["detail"]
+        assert (detail["code"], bool(detail["message"])) == (row.code, True)
+        assert response.headers["x-sie-error-code"] == row.code
+    elif row.path == "/v1/pools":
+        msgspec.convert(response.json(), models.Pool if row.status == 201 else models.PoolListResponse)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(worker("w2"), worker("w1"), worker("w3", "h100"), worker("w4", healthy=False), queue_pools=("batch",))
+
+
+def test_a_created_pool_is_in_canonical_form(world: World) -> None:
+    body = {
+        "name": "Mine",
+        "gpus": {"l4": 1},
+        "gpu_caps": {"h100": 2},
+        "pinned_models": [MINILM.upper(), f"{MINILM}:default", MINILM.replace("/", "__")],
+    }
+    with world.client() as http:
+        pool = http.post("/v1/pools", json=body).json()
+    assert pool["spec"] == {
+        "name": "mine",
+        "queue_pool": "default",
+        "bundle": None,
+        "gpus": {"h100": 0, "l4": 1},
+        "gpu_caps": {"h100": 2},
+        "ttl_seconds": None,
+        "minimum_worker_count": 0,
+        "pinned_models": [MINILM],
+    }
+
+
+def test_workers_are_assigned_by_name_up_to_the_cap(world: World) -> None:
+    with world.client() as http:
+        pool = http.post("/v1/pools", json={"name": "p", "gpus": {"L4": 1}, "gpu_caps": {"L4": 1}}).json()
+        assert pool["status"]["state"] == "active"
+        assert [(one["name"], one["gpu"]) for one in pool["status"]["assigned_workers"]] == [("w1", "l4")]
+        assert all(one["url"] for one in pool["status"]["assigned_workers"])
+        pool = http.post("/v1/pools", json={"name": "p", "gpus": {"l4": 3}}).json()
+        assert pool["status"]["state"] == "pending", "an unhealthy worker does not count"
+        assert [one["name"] for one in pool["status"]["assigned_workers"]] == ["w1", "w2"]
+
+
+def test_the_state_follows_the_workers(world: World) -> None:
+    with world.client() as http:
+        http.post("/v1/pools", json={"name": "p", "gpus": {"h100": 1}})
+        assert http.get("/v1/pools/p").json()["status"]["state"] == "active"
+        world.cluster.listed = [one for one in world.cluster.listed if one.name != "w3"]
+        assert http.get("/v1/pools/p").json()["status"]["state"] == "pending"
+        assert http.get("/v1/pools/default").json()["status"]["state"] == "active"
+        world.cluster.listed = []
+        assert http.get("/v1/pools/default").json()["status"]["state"] == "pending"
+
+
+def test_the_default_pool_is_always_listed_first(world: World) -> None:
+    world.cluster.listed = []
+    with world.client() as http:
+        http.post("/v1/pools", json={"name": "a", "gpus": {"l4": 1}})
+        assert [pool["spec"]["name"] for pool in http.get("/v1/pools").json()["pools"]] == ["default", "batch", "a"]
+
+
+def test_renewal_keeps_the_birth_and_moves_the_renewal(world: World) -> None:
+    with world.client() as http:
+        born = http.post("/v1/pools", json=POOL).json()["status"]
+        world.pools.offset = 10.0
+        assert http.post("/v1/pools/mine/renew").json() == {"message": "Pool renewed"}
+        renewed = http.get("/v1/pools/mine").json()["status"]
+        assert renewed["created_at"] == born["created_at"]
+        assert renewed["last_renewed"] >= born["last_renewed"] + 10.0
+
+
+def test_an_expired_pool_routes_nothing_and_is_created_anew(world: World) -> None:
+    with world.client() as http:
+        born = http.post("/v1/pools", json=POOL | {"ttl_seconds": 5}).json()["status"]["created_at"]
+        world.pools.offset = 6.0
+        assert http.post("/v1/pools/mine/renew").status_code == 404
+        assert http.post("/v1/pools", json=POOL | {"ttl_seconds": 5}).json()["status"]["created_at"] > born
+
+
+def test_a_store_that_is_down_is_told(world: World) -> None:
+    world.pools.down = True
+    with world.client() as http:
+        response = http.post("/v1/pools", json=POOL)
+        assert response.status_code == 500
+        assert response.headers["retry-after"] == "5"
+        assert "cannot be changed now" in response.json()["detail"]["message"]
