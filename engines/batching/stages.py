@@ -13,7 +13,7 @@ from typing import Any
 
 from .model import Limits, Model
 from .request import Request
-from .schedule import Piece, Schedule
+from .schedule import PADDING_SHARE, Piece, Schedule
 
 log = logging.getLogger("sie.batching")
 
@@ -62,6 +62,20 @@ class Outcome:
     error: Exception | None = None
 
 
+@dataclass(slots=True)
+class Counts:
+    """What the forward passes took since the start; written by the post-process stage alone.
+
+    ``padded_tokens`` counts what was computed, padding included, and ``tokens`` what of it was input.
+    """
+
+    batches: int = 0
+    inputs: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    seconds: float = 0.0
+
+
 STOP = object()
 
 
@@ -85,6 +99,7 @@ class Stages:
         self._finisher: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._workers: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in range(limits.workers)]
         self.running = 0
+        self.counts = Counts()
         self._threads = [
             self._thread(f"{name} tokenize", self._tokenize),
             self._thread(f"{name} schedule", self._schedule),
@@ -202,12 +217,20 @@ class Stages:
                 except queue.Empty:
                     break
             while idle and schedule.waiting:
-                fair = -(-schedule.waiting_tokens // len(idle))
-                pieces = schedule.take(min(budget, max(self._limits.least_batch_tokens, fair)))
+                pieces = schedule.take(min(budget, self._portion(schedule, len(idle))))
                 others = len(idle) - 1 if schedule.waiting else 0
                 busy = len(self._workers) - len(idle) + 1
                 idle.popleft().put(Batch(pieces, min(len(self._workers), busy + others)))
             self.running = len(self._workers) - len(idle)
+
+    def _portion(self, schedule: Schedule, idle: int) -> int:
+        """Tokens for the next of ``idle`` workers: waiting work is spread over them, the last one takes the rest."""
+        if idle == 1:
+            return self._limits.batch_tokens
+        share = -(-schedule.waiting_tokens // idle)
+        if self._model.padded:
+            share += share // PADDING_SHARE
+        return max(self._limits.least_batch_tokens, share)
 
     # --- forward ----------------------------------------------------------------------------------------------------
 
@@ -275,6 +298,7 @@ class Stages:
         if outcome.error is not None:
             requests = dict.fromkeys(piece.request for piece in outcome.pieces)
             return [self._fail(request, outcome.error) for request in requests if not request.abandoned]
+        self._count(outcome)
         done: list[tuple[Request, Any, Exception | None]] = []
         for piece, row in zip(outcome.pieces, rows, strict=True):
             request: Request = piece.request
@@ -288,6 +312,14 @@ class Stages:
             if not request.left:
                 done.append(self._complete(request))
         return done
+
+    def _count(self, outcome: Outcome) -> None:
+        counts, lengths = self.counts, [piece.length for piece in outcome.pieces]
+        counts.batches += 1
+        counts.inputs += len(lengths)
+        counts.tokens += sum(lengths)
+        counts.padded_tokens += max(lengths) * len(lengths) if self._model.padded else sum(lengths)
+        counts.seconds += outcome.ended - outcome.began
 
     def _complete(self, request: Request) -> tuple[Request, Any, Exception | None]:
         try:
