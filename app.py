@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import signal
 import threading
@@ -18,17 +19,28 @@ from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp
 
 from engines.cluster import Cluster
+from engines.protocol import tracing
+from engines.protocol.tracing import Tracing
 from engines.worker import log as logs
 from engines.worker.cli import WorkerCLI
 from generated.sie import operations, routes
-from generated.sie.interfaces import Handlers, HealthHandlers, InferenceHandlers
+from generated.sie.interfaces import Handlers, InferenceHandlers
+from generated.sie.operations import Operation
 from handlers import docs, settings
+from handlers.configs import ConfigSurface
 from handlers.generation import ChatSurface, CompletionsSurface, GenerateSurface, ResponsesSurface
 from handlers.health import HealthSurface
 from handlers.http.access import AccessLog, to_stdout
 from handlers.http.server import Server
+from handlers.metrics import Metered
+from handlers.metrics.cluster import ClusterCollector
+from handlers.metrics.lag import watch as watch_lag
+from handlers.metrics.surface import METRICS_PATH, MetricsSurface
 from handlers.models import ModelsSurface
 from handlers.moderations import ModerationsSurface
+from handlers.observability import ObservabilitySurface
+from handlers.pages import PLAYGROUND_PATH, STATIC_PATH, PagesSurface, page
+from handlers.pools import PoolsSurface
 from handlers.retrieval import (
     EmbeddingsSurface,
     EncodeSurface,
@@ -38,7 +50,6 @@ from handlers.retrieval import (
     TranscriptionSurface,
 )
 from handlers.services import Services
-from handlers.surface import Surface
 
 log = logging.getLogger("sie.app")
 
@@ -63,6 +74,10 @@ class Inference(
     """Every operation of the tag ``inference`` that is served; the others answer 501."""
 
 
+class Health(HealthSurface, PagesSurface):
+    """Every operation of the tag ``health``, with the status page."""
+
+
 def create_app(services: Services | None = None, access: AccessLog | None = None) -> Litestar:
     """The application. Starts nothing before its first lifespan event.
 
@@ -76,7 +91,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
     cluster = None
     if services is None:
         cluster = Cluster.from_env()
-        services = Services(cluster.catalog, cluster.dispatcher, cluster.dispatcher, settings.read())
+        services = Services(cluster.catalog, cluster.dispatcher, cluster.dispatcher, settings.read(), cluster.pools)
     if access is None:
         access = AccessLog(to_stdout if services.settings.access_log else None)
     serve = Server(
@@ -86,14 +101,19 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         version=_version(),
         wrapped=WRAPPED,
         access=access,
+        observer=services.metrics,
+        pages={operations.STATUS_PAGE.id: page("status.html")},
     )
+    services.metrics.registry.register(ClusterCollector(services.catalog, services.cluster))
+    traces = tracing.from_env("oasgate-gateway")
+    services = dataclasses.replace(services, dispatcher=Metered(services.dispatcher, services.metrics, traces))
     application = Litestar(
-        [*routes.build(_handlers(services), serve), _docs_script(services, serve)],
+        [*routes.build(_handlers(services), serve), *_additions(services, serve)],
         openapi_config=None,
         logging_config=None,
         exception_handlers={HTTPException: serve.unrouted, Exception: serve.crashed},
         plugins=[WorkerCLI()],
-        lifespan=[lambda _: _Life(serve, access, cluster, services.settings.drain_timeout).span()],
+        lifespan=[lambda _: _Life(serve, access, cluster, services, traces).span()],
     )
     application.state.server = serve
     return application
@@ -101,29 +121,39 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
 
 def _handlers(services: Services) -> Handlers:
     """One implementation per tag. A method that is missing here is named by the type checker and by a test."""
-    missing = cast("Any", Surface(services))
     return Handlers(
-        health=cast("HealthHandlers", HealthSurface(services)),
+        health=Health(services),
         inference=cast("InferenceHandlers", Inference(services)),
         models=ModelsSurface(services),
-        pools=missing,
-        config=missing,
-        observability=missing,
+        pools=PoolsSurface(services),
+        config=ConfigSurface(services),
+        observability=ObservabilitySurface(services),
         docs=docs.DocsSurface(services),
     )
 
 
-def _docs_script(services: Services, serve: Server) -> Any:
-    """The script of the page at ``/docs``: like the page, but not in the document."""
-    surface = docs.DocsSurface(services)
-    operation = msgspec.structs.replace(operations.DOCS_UI, id="docs_script", path=docs.SCRIPT_PATH)
-    serve.add(operation)
+def _additions(services: Services, serve: Server) -> list[Any]:
+    """Routes that the document does not have: open as ``/docs`` is, or guarded as ``/health`` is (contract K)."""
+    shown, measured = PagesSurface(services), MetricsSurface(services)
+    document = docs.DocsSurface(services)
 
-    @get(docs.SCRIPT_PATH, name="docs_script", status_code=200)
-    async def docs_script(request: Request[Any, Any, Any]) -> ASGIApp:
-        return await serve(operation, request, surface.docs_script)
+    def added(like: Operation, name: str, path: str, handler: Callable[..., Any]) -> Any:
+        responses = {**like.responses, 404: operations.GET_POOL.responses[404]}
+        operation = msgspec.structs.replace(like, id=name, path=path.replace(":str", ""), responses=responses)
+        serve.add(operation)
 
-    return docs_script
+        async def answer(request: Request[Any, Any, Any]) -> ASGIApp:
+            return await serve(operation, request, handler, *map(str, request.path_params.values()))
+
+        answer.__name__ = name
+        return get(path, name=name, status_code=200)(answer)
+
+    return [
+        added(operations.DOCS_UI, "docs_script", docs.SCRIPT_PATH, document.docs_script),
+        added(operations.DOCS_UI, "playground", PLAYGROUND_PATH, shown.playground),
+        added(operations.DOCS_UI, "static", STATIC_PATH, shown.static),
+        added(operations.HEALTH, "metrics", METRICS_PATH, measured.metrics),
+    ]
 
 
 def _version() -> str:
@@ -140,11 +170,20 @@ class _Life:
     an error of their own; what is left is cancelled. A second signal ends the wait at once.
     """
 
-    def __init__(self, serve: Server, access: AccessLog, cluster: Cluster | None, drain: float) -> None:
+    def __init__(
+        self,
+        serve: Server,
+        access: AccessLog,
+        cluster: Cluster | None,
+        services: Services,
+        traces: Tracing | None = None,
+    ) -> None:
+        self._traces = traces
         self._serve = serve
         self._access = access
         self._cluster = cluster
-        self._drain = drain
+        self._drain = services.settings.drain_timeout
+        self._metrics = services.metrics
         self._hurry = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
@@ -158,6 +197,7 @@ class _Life:
             logging.getLogger("uvicorn.access").handlers.clear()
             logging.getLogger("uvicorn.access").propagate = False
             self._tasks.append(asyncio.create_task(self._start(self._cluster), name="start-cluster"))
+        self._tasks.append(asyncio.create_task(watch_lag(self._metrics), name="loop-lag"))
         restore = self._on_signals()
         try:
             yield
@@ -165,6 +205,8 @@ class _Life:
             restore()
             await self._end()
             self._access.flush()
+            if self._traces is not None:
+                await asyncio.to_thread(self._traces.close)
 
     async def _start(self, cluster: Cluster) -> None:
         """Start the cluster behind the server, which answers from its first moment."""

@@ -11,12 +11,16 @@ from ..protocol.work import Work
 
 
 class EngineStatus(msgspec.Struct, kw_only=True):
-    """Load of one engine: requests waiting, batches running, their cost in tokens, resident bytes."""
+    """Load of one engine: requests waiting, batches running, their cost in tokens, resident bytes.
+
+    ``metrics`` are further samples by name; a name that ends in ``_total`` is a counter, any other a gauge.
+    """
 
     queue_depth: int = 0
     inflight_batches: int = 0
     pending_cost: int = 0
     memory_bytes: int = 0
+    metrics: dict[str, float] = {}
 
 
 class WorkError(Exception):

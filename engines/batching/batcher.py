@@ -118,6 +118,17 @@ class Batcher:
     def load(self) -> Load:
         return Load(len(self._requests), self._stages.running, self._pending_tokens)
 
+    def metrics(self) -> dict[str, float]:
+        """Samples for the heart-beat: divided by batches or by each other they are batch size and padding waste."""
+        counts = self._stages.counts
+        return {
+            "batches_total": counts.batches,
+            "batch_inputs_total": counts.inputs,
+            "batch_tokens_total": counts.tokens,
+            "batch_padded_tokens_total": counts.padded_tokens,
+            "batch_seconds_total": counts.seconds,
+        }
+
     async def close(self) -> None:
         """Stop the threads and fail what is under way; returns when they ended or after ten seconds."""
         self._fail_all(Closed("the engine is closed"))

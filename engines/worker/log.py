@@ -6,8 +6,12 @@ import logging
 import os
 import sys
 import time
+from contextvars import ContextVar
 
 import msgspec
+
+REQUEST: ContextVar[str] = ContextVar("request_id", default="")
+"""The request that the current task works for; JSON lines carry it."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -22,6 +26,8 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
             "message": record.getMessage(),
         }
+        if request_id := REQUEST.get():
+            row["request_id"] = request_id
         if record.exc_info:
             row["error"] = self.formatException(record.exc_info)
         return msgspec.json.encode(row).decode()

@@ -36,14 +36,17 @@ class AttemptReply:
         self._seq = 0
         self._pulled = time.time()
         self.queue_ms = 0.0
+        self.payload_fetch_ms = 0.0
         self.bundle_config_hash: str | None = None
         self.execution_identity: str | None = None
         self.begun = False
         self.ended = False
+        self.fault: str | None = None
 
     def started(self) -> None:
-        """The engine takes the work now: what came before was waiting."""
-        self.queue_ms = max(0.0, (time.time() - (self._work.published_at or self._pulled)) * 1000.0)
+        """The engine takes the work now: what came before, but for the body's fetch, was waiting."""
+        since = (time.time() - (self._work.published_at or self._pulled)) * 1000.0
+        self.queue_ms = max(0.0, since - self.payload_fetch_ms)
 
     def admitted(self, *, prompt_tokens: int = 0) -> None:
         self._put(
@@ -83,6 +86,7 @@ class AttemptReply:
     def completed(self, *, usage: Usage, timing: Timing, output: Output | None = None) -> None:
         self._begin()
         timing.queue_ms += self.queue_ms
+        timing.payload_fetch_ms += self.payload_fetch_ms
         self._put(
             Completed(
                 request_id=self._work.request_id,
@@ -108,6 +112,7 @@ class AttemptReply:
         """End with a failure; nothing happens if the attempt has ended."""
         if self.ended:
             return
+        self.fault = code
         self._put(
             Failed(
                 request_id=self._work.request_id,

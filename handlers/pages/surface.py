@@ -38,9 +38,14 @@ def files() -> dict[str, tuple[bytes, str, str]]:
 
 
 def page(name: str) -> tuple[bytes, dict[str, str]]:
-    """A page and its headers, for an answer that is made elsewhere."""
+    """A page that asks for a token first, and its headers, for an answer that is made elsewhere."""
     content, media, _ = files()[name]
-    return content, {"content-type": media, **_headers()}
+    return _told(content, "token"), {"content-type": media, **_headers()}
+
+
+def _told(content: bytes, auth: str) -> bytes:
+    """A page that knows whether its requests need a token, so that it makes none only to be refused."""
+    return content.replace(b'<html lang="en">', b'<html lang="en" data-auth="%s">' % auth.encode(), 1)
 
 
 def _headers() -> dict[str, str]:
@@ -57,11 +62,14 @@ class PagesSurface(Surface):
 
     async def status_page(self, context: Context) -> bytes:
         """Workers, models, pools and load, live over ``/ws/cluster-status``."""
-        return self._file(context, "status.html", revalidate=False)
+        settings = self.services.settings
+        auth = "none" if settings.auth_mode == "none" else "exempt" if settings.auth_exempt_operational else "token"
+        return _told(self._file(context, "status.html", revalidate=False), auth)
 
     async def playground(self, context: Context) -> bytes:
         """Chat, embeddings and rerank to try out."""
-        return self._file(context, "playground.html")
+        auth = "none" if self.services.settings.auth_mode == "none" else "token"
+        return _told(self._file(context, "playground.html", revalidate=False), auth)
 
     async def static(self, context: Context, name: str) -> bytes:
         """A style sheet, a script or the icon.
@@ -72,7 +80,7 @@ class PagesSurface(Surface):
         return self._file(context, name)
 
     def _file(self, context: Context, name: str, *, revalidate: bool = True) -> bytes:
-        """A file, or 304 for who has it already; the document gives ``/`` no such status."""
+        """A file, or with ``revalidate`` 304 for who has it already."""
         known = files().get(name)
         if known is None:
             raise Failure(404, "not_found", f"No file {name!r}")

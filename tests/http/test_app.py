@@ -52,7 +52,7 @@ def test_health_tells_the_cluster(http: TestClient[Litestar]) -> None:
     body = http.get("/health").json()
     msgspec.convert(body, models.HealthResponse)
     assert (body["status"], body["type"]) == ("healthy", "gateway")
-    assert body["cluster"] == {"worker_count": 1, "gpu_count": 0, "models_loaded": 2, "total_qps": 0.0}
+    assert body["cluster"] == {"worker_count": 1, "gpu_count": 0, "models_loaded": 2, "total_qps": 2.5}
     assert [(worker["name"], worker["healthy"]) for worker in body["workers"]] == [("w1", True), ("w2", False)]
     assert [model["name"] for model in body["models"]] == ["elsewhere/only", "org/chat"]
     assert body["live_gpu_types"] == ["cpu"]
@@ -163,7 +163,7 @@ def test_every_secured_operation_asks_for_a_token(operation: operations.Operatio
         ("GET", "/v1/chat/completions"),
         ("DELETE", "/v1/models"),
         ("POST", "/v1/configs/models"),
-        ("GET", "/metrics"),
+        ("GET", "/metric"),
         ("GET", "/v1/admin/x"),
     ],
 )

@@ -72,6 +72,7 @@ class RetrievalEngine:
             inflight_batches=load.running,
             pending_cost=load.pending_tokens,
             memory_bytes=self._memory_bytes,
+            metrics=self._batcher.metrics(),
         )
 
     async def close(self) -> None:

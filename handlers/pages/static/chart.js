@@ -35,10 +35,10 @@ class Chart {
       series.forEach((one, i) => legend.append(element("span", {}, element("i", { class: i ? "second" : "" }), one.name)));
     }
     parent.append(element("article", { class: "card chart" },
-      element("h2", { class: "soft small" }, title), this.value,
+      element("div", { class: "head" }, element("h2", { class: "soft small" }, title), series.length > 1 ? legend : null),
+      this.value,
       this.svg,
-      element("div", { class: "scale" }, element("span", {}, "2 min ago"), this.top, element("span", {}, "now")),
-      series.length > 1 ? legend : null));
+      element("div", { class: "scale" }, element("span", {}, "2 min ago"), this.top, element("span", {}, "now"))));
   }
 
   /** values: one per series, null where nothing was measured; at: seconds. */

@@ -3,6 +3,9 @@
 
 const page = { token: null };
 
+/** Whether requests need a token that nobody has given yet. "exempt": the cluster's state can be seen without. */
+function tokenMissing() { return document.documentElement.dataset.auth === "token" && !page.token; }
+
 function $(id) { return document.getElementById(id); }
 
 function element(tag, attributes, ...children) {
@@ -21,7 +24,10 @@ function element(tag, attributes, ...children) {
   const current = () => root.dataset.theme || (system.matches ? "dark" : "light");
   const show = () => {
     const button = $("theme");
-    if (button) button.textContent = current() === "dark" ? "Light theme" : "Dark theme";
+    if (!button) return;
+    const other = current() === "dark" ? "light" : "dark";
+    button.textContent = other === "dark" ? "Dark" : "Light";
+    button.setAttribute("aria-label", `Switch to the ${other} theme`);
   };
   document.addEventListener("DOMContentLoaded", () => {
     $("theme").addEventListener("click", () => {

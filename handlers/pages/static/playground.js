@@ -56,6 +56,7 @@ const NEEDS = {
 };
 
 async function models() {
+  if (tokenMissing()) { askForToken(false); return; }
   let all;
   try {
     all = (await (await request("/v1/models")).json()).models;
@@ -148,7 +149,7 @@ function heat(texts, vectors) {
   const body = texts.map((text, i) => element("tr", {}, element("th", { scope: "row", title: text }, `${i + 1}  ${text}`),
     ...texts.map((_, j) => {
       const value = cosine(vectors[i], vectors[j]);
-      const cell = element("td", { "data-value": value.toFixed(4), title: `${text} / ${texts[j]}` }, value.toFixed(2));
+      const cell = element("td", { "data-value": value.toFixed(4), title: `${text} / ${texts[j]}` }, Math.abs(value) < 0.005 ? "0.00" : value.toFixed(2));
       paint(cell, value);
       return cell;
     })));

@@ -41,12 +41,14 @@ function showTiles(frame) {
   const healthy = workers.filter((worker) => worker.healthy).length;
   const waiting = workers.reduce((sum, worker) => sum + worker.queue_depth, 0);
   const rates = frame.throughput;
+  const perSecond = rates ? rates.requests_per_s : frame.cluster.total_qps;
+  const all = Math.max(known.models.length, frame.models.length);
   $("tiles").replaceChildren(
-    tile(`${healthy} / ${workers.length}`, "workers healthy", state(healthy ? "healthy" : "unhealthy")),
-    tile(number(frame.cluster.models_loaded), "models loaded", `of ${known.models.length || frame.models.length}`),
+    tile(`${healthy} of ${workers.length}`, "workers", state(healthy ? "healthy" : "unhealthy")),
+    tile(`${frame.cluster.models_loaded} of ${all}`, "models", state(frame.models.some((model) => model.state === "failed") ? "failed" : frame.cluster.models_loaded ? "loaded" : "available")),
     tile(number(frame.cluster.gpu_count), "GPUs"),
     tile(number(waiting), "requests at workers"),
-    tile(rates ? number(rates.requests_per_s, 1) : number(frame.cluster.total_qps, 1), "requests per second"),
+    tile(number(perSecond, 1), "requests per second"),
     tile(rates ? number(rates.errors_per_s, 1) : "–", "errors per second"));
 }
 
@@ -63,8 +65,8 @@ function showCharts(frame) {
 }
 
 function does(model) {
-  const outputs = model.outputs || [];
-  return element("span", {}, ...outputs.map((name) => element("span", { class: "tag" }, name)));
+  if (!model.inputs) return "–";
+  return `${model.inputs.join(", ")} → ${model.outputs.join(", ") || "text"}`;
 }
 
 function showModels(frame) {
@@ -81,8 +83,7 @@ function showModels(frame) {
     cell("Model", model.name, "name full"),
     cell("", element("span", {}, state(model.state), model.state === "failed" && model.about.last_error ? element("div", { class: "small bad" }, model.about.last_error) : null)),
     cell("", does(model.about)),
-    cell("Workers", model.running.worker_count ? `${model.running.worker_count} (${model.running.gpu_types.join(", ")})` : "–"),
-    cell("Waiting", number(model.running.total_queue_depth || 0), "number"))), "No model is known yet.", 5);
+    cell("Workers", model.running.worker_count ? `${model.running.worker_count} (${model.running.gpu_types.join(", ")})` : "–"))), "No model is known yet.", 4);
   const loaded = all.filter((model) => model.state === "loaded").length;
   $("models-count").textContent = `${loaded} of ${all.length} loaded`;
 }
@@ -112,7 +113,7 @@ function showPools(frame) {
   $("pools-card").hidden = !pools || !pools.length;
   if (!pools) return;
   rows("pools", pools.map((pool) => {
-    const wanted = Object.entries(pool.spec.gpus || {}).map(([name, count]) => count >= 999 ? name : `${name} × ${count}`);
+    const wanted = Object.entries(pool.spec.gpus || {}).map(([name, count]) => count >= 999 || !count ? name : `${name} × ${count}`);
     const ends = pool.spec.ttl_seconds ? pool.status.last_renewed + pool.spec.ttl_seconds - Date.now() / 1000 : null;
     return element("tr", {},
       cell("Pool", pool.spec.name, "name full"),
@@ -171,7 +172,9 @@ async function poll() {
   polling = setTimeout(poll, 1000);
 }
 
+/** What a frame does not carry: models that nobody has loaded yet, and pools where frames have none. */
 async function refresh() {
+  if (!page.token && document.documentElement.dataset.auth !== "none") return;
   try {
     known.models = (await (await request("/v1/models")).json()).models;
     if (!known.frame || !known.frame.pools) known.pools = await pools();
@@ -188,6 +191,7 @@ async function pools() {
 async function begin() {
   clearTimeout(polling);
   failures = 0;
+  if (tokenMissing()) { live("busy", "token needed"); askForToken(false); return; }
   try {
     show(await (await request("/health")).json());
   } catch (error) {
@@ -202,10 +206,10 @@ document.addEventListener("DOMContentLoaded", () => {
   const place = $("charts");
   charts.requests = new Chart(place, "Requests per second", [{ name: "requests" }], (value) => number(value, 1), 1);
   charts.tokens = new Chart(place, "Tokens per second", [{ name: "tokens" }], (value) => number(value), 10);
-  charts.latency = new Chart(place, "Latency, median / 95th percentile", [{ name: "median" }, { name: "95th percentile" }], duration, 10);
-  charts.first = new Chart(place, "Time to first token, median / 95th percentile", [{ name: "median" }, { name: "95th percentile" }], duration, 10);
+  charts.latency = new Chart(place, "Latency", [{ name: "median" }, { name: "95 %" }], duration, 10);
+  charts.first = new Chart(place, "Time to first token", [{ name: "median" }, { name: "95 %" }], duration, 10);
   charts.queue = new Chart(place, "Requests at workers", [{ name: "requests" }], (value) => number(value), 5);
   charts.memory = new Chart(place, "Memory, fullest worker", [{ name: "memory" }], (value) => number(value, 1) + " %", 100);
-  setInterval(() => { if (!$("sign-in").hidden) return; refresh(); }, REFRESH);
+  setInterval(refresh, REFRESH);
   begin();
 });
