@@ -71,6 +71,7 @@ VLLM: Schema = {
     "model_impl": TEXT,
     "pipeline_parallel_size": COUNT,
     "quantization": TEXT,
+    "scheduling_policy": TEXT,
     "seed": COUNT,
     "tensor_parallel_size": COUNT,
     "tokenizer": TEXT,

@@ -174,11 +174,28 @@ class TranscribeOutput(msgspec.Struct, kw_only=True, omit_defaults=True, tag="tr
     words: list[Word] = []
 
 
-Output = EncodeOutput | ScoreOutput | ExtractOutput | TranscribeOutput
+class PromptToken(msgspec.Struct, array_like=True):
+    """What the model thought of one token at a place of the prompt; ``rank`` 1 is the likeliest."""
+
+    id: int
+    token: str
+    logprob: float
+    rank: int | None = None
+
+
+class GenerateOutput(msgspec.Struct, kw_only=True, omit_defaults=True, tag="generate"):
+    """What a generation has beside its text: for each token of the prompt that token and its alternatives, ``None`` for
+    the first."""
+
+    prompt_logprobs: list[list[PromptToken] | None]
+
+
+Output = EncodeOutput | ScoreOutput | ExtractOutput | TranscribeOutput | GenerateOutput
 
 
 class Completed(Event, kw_only=True, tag="completed", omit_defaults=True):
-    """The last event of work that succeeded. ``output`` is absent for generation (its text came in deltas)."""
+    """The last event of work that succeeded. The text of a generation came in deltas;
+    its ``output`` has prompt log probabilities, where they were asked for."""
 
     worker: str = ""
     usage: Usage

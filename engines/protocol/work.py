@@ -8,7 +8,7 @@ import msgspec
 
 OutputType = Literal["dense", "sparse", "multivector"]
 OutputDtype = Literal["float32", "float16", "int8", "uint8", "binary"]
-GrammarKind = Literal["json_schema", "json_object", "regex", "ebnf"]
+GrammarKind = Literal["json_schema", "json_object", "regex", "ebnf", "choice", "structural_tag"]
 
 
 class WorkItem(msgspec.Struct, kw_only=True, tag_field="operation", omit_defaults=True):
@@ -32,12 +32,17 @@ class WorkItem(msgspec.Struct, kw_only=True, tag_field="operation", omit_default
 
 
 class Grammar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A constraint on the generated text. ``value``: JSON Schema as JSON text, a regex, or an EBNF grammar."""
+    """A constraint on the generated text.
+
+    ``value``: a JSON Schema as JSON text, a regex, an EBNF grammar, a JSON array of texts, or a structural tag as JSON
+    text. ``param`` is the request field it came from, for errors.
+    """
 
     kind: GrammarKind
     value: str = ""
     label: str | None = None
     strict: bool = False
+    param: str | None = None
 
 
 class Sampling(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -47,6 +52,9 @@ class Sampling(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     context leaves, otherwise a value that does not fit is refused (``context_exceeded``).
     ``logprobs`` is the number of alternatives per token (0: the chosen token only, ``None``: off).
     ``stop_tokens`` are texts of single tokens that end the generation; one that the vocabulary lacks is a stop string.
+    ``prompt_logprobs`` is like ``logprobs``, for the prompt. ``tokens_as_ids`` names tokens of log probabilities
+    ``token_id:<id>``. With ``beam_width`` the text is searched for, ``length_penalty`` being the exponent of the length
+    by which scores are divided; ``beam_width`` is at least ``n``.
     """
 
     max_tokens: int
@@ -66,6 +74,34 @@ class Sampling(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     logprobs: int | None = None
     n: int = 1
     best_of: int | None = None
+    min_p: float | None = None
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    prompt_logprobs: int | None = None
+    tokens_as_ids: bool = False
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    beam_width: int | None = None
+    length_penalty: float = 1.0
+
+
+class Rendering(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """How messages become a prompt.
+
+    ``truncate_prompt_tokens`` keeps that many tokens of the end; -1 keeps what leaves room for ``max_tokens``.
+    ``chat_template`` is a caller's own: untrusted. Prompts share cached prefixes with those of equal ``cache_salt``.
+    """
+
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    truncate_prompt_tokens: int | None = None
+    documents: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
+    mm_processor_kwargs: dict[str, Any] = {}
+    cache_salt: str | None = None
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,7 +116,7 @@ class GenerateWork(WorkItem, kw_only=True, tag="generate", omit_defaults=True):
 
     ``messages`` are OpenAI chat messages with roles already normalised; image parts are
     ``{"type": "image", "index": i}`` and refer to ``images[i]``. With ``stream`` a delta is sent per engine step,
-    without it one delta per choice at the end.
+    without it one delta per choice at the end. Work of lower ``priority`` goes first, where the engine has priorities.
     """
 
     prompt: str | None = None
@@ -94,6 +130,8 @@ class GenerateWork(WorkItem, kw_only=True, tag="generate", omit_defaults=True):
     grammar: Grammar | None = None
     lora_adapter: str | None = None
     stream: bool = False
+    rendering: Rendering = Rendering()
+    priority: int = 0
 
 
 class Item(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -31,10 +31,11 @@ class ChoiceState:
 class ChatWriter:
     """Writes the chunks of one chat stream with ``choices`` choices; ``usage`` asks for the chunk with the counts."""
 
-    def __init__(self, identity: Identity, choices: int = 1, *, usage: bool = False) -> None:
+    def __init__(self, identity: Identity, choices: int = 1, *, usage: bool = False, role: str = "assistant") -> None:
         self._head = chunk_head(identity, "chat.completion.chunk")
         self._choices = [ChoiceState(self._head, index) for index in range(choices)]
         self._usage = usage
+        self._role = b'"role":' + encode(role)
 
     def delta(self, event: Delta) -> bytes:
         """Text first, then tool calls, then the end of the choice; logprobs ride on the first chunk of the delta."""
@@ -54,7 +55,7 @@ class ChatWriter:
 
     def _whole(self, state: ChoiceState, event: Delta) -> bytes:
         tokens = event.logprobs if event.text or not event.reasoning else []
-        role = b"" if state.started else b'"role":"assistant"'
+        role = b"" if state.started else self._role
         state.started = True
         chunks: list[bytes] = []
         if event.text or role or tokens:

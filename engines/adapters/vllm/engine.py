@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from vllm.exceptions import GracefulHTTPError, VLLMClientError
@@ -16,13 +17,14 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from ...protocol.catalog import ModelEntry, Profile
-from ...protocol.events import Timing, Usage
+from ...protocol.events import GenerateOutput, Timing, Usage
 from ...protocol.work import ExtractWork, GenerateWork, Work
 from ..base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
 from . import extraction, guard, processes
 from .adapters import Adapters
+from .beams import BeamSearch
 from .grammar import Grammars
-from .logprobs import Vocabulary
+from .logprobs import Vocabulary, of_prompt
 from .options import chat_template, engine_args, model_folder
 from .outputs import Choice
 from .parsers import Parsers, Plan
@@ -80,7 +82,8 @@ class VllmEngine:
             tool_parser = "hermes"
         self._context_length = config.max_model_len
         self._vocabulary = Vocabulary(tokenizer, config.get_vocab_size())
-        self._prompts = Prompts(self._entry, llm.renderer, template)
+        self._prompts = Prompts(self._entry, llm.renderer, template, config.max_model_len)
+        self._priorities = llm.vllm_config.scheduler_config.policy == "priority"
         self._grammars = Grammars(llm.vllm_config, tokenizer)
         self._adapters = Adapters(self._profile.lora_paths)
         self._parsers = Parsers(tokenizer, config, tool_parser, loadtime.get("reasoning_parser"))
@@ -111,7 +114,7 @@ class VllmEngine:
         reply.admitted(prompt_tokens=len(prepared.tokens))
         self._costs[work.request_id] = len(prepared.tokens) + (prepared.params.max_tokens or 0) * prepared.params.n
         try:
-            usage, first = await self._generate(work, prepared, reply)
+            usage, first, output = await self._generate(work, prepared, reply)
         finally:
             del self._costs[work.request_id]
         done = time.perf_counter()
@@ -121,7 +124,7 @@ class VllmEngine:
             ttft_ms=(first - started) * 1e3,
             total_ms=(done - started) * 1e3,
         )
-        reply.completed(usage=usage, timing=timing)
+        reply.completed(usage=usage, timing=timing, output=output)
 
     async def _extract(self, work: ExtractWork, reply: Reply) -> None:
         wanted = extraction.constraint(work)
@@ -130,6 +133,9 @@ class VllmEngine:
 
     async def _prepare(self, work: GenerateWork) -> Prepared:
         """Everything that can refuse the work, before it is admitted."""
+        if work.priority and not self._priorities:
+            message = "this model is not scheduled by priority (loadtime.scheduling_policy); only 0 is taken"
+            raise WorkError("unsupported_field", message, param="priority")
         adapter = self._adapters.request(work.lora_adapter)
         plan = self._parsers.plan(work, self._prompts.template_kwargs(work))
         prompt, tokens = await self._prompts.render(work)
@@ -140,7 +146,7 @@ class VllmEngine:
         if plan.forced:
             constraint = await self._grammars.compile(plan.grammar(), "tools")
         elif work.grammar is not None:
-            param = "grammar" if work.messages is None else "response_format"
+            param = work.grammar.param or ("grammar" if work.messages is None else "response_format")
             constraint = await self._grammars.compile(work.grammar, param)
         params = parameters(
             work,
@@ -152,26 +158,22 @@ class VllmEngine:
         )
         return Prepared(prompt, tokens, params, adapter, plan)
 
-    async def _generate(self, work: GenerateWork, prepared: Prepared, reply: Reply) -> tuple[Usage, float]:
-        """Run the engine and send what it gives; return what was used and when the first output came."""
+    async def _generate(
+        self, work: GenerateWork, prepared: Prepared, reply: Reply
+    ) -> tuple[Usage, float, GenerateOutput | None]:
+        """Run the engine and send what it gives; return what was used, when the first output came, and the rest."""
         choices = [self._choice(index, work, prepared, reply) for index in range(work.sampling.n)]
         usage = Usage(prompt_tokens=len(prepared.tokens), images=len(work.images))
         first = 0.0
-        constrained = prepared.params.structured_outputs is not None
-        outputs = self._engine.generate(
-            prepared.prompt,
-            prepared.params,
-            work.request_id,
-            lora_request=prepared.adapter,
-            # a constraint begins where the answer begins
-            reasoning_ended=prepared.plan.answer_begins(prepared.tokens) if constrained else None,
-            reasoning_parser_kwargs=prepared.plan.reasoning_kwargs if constrained else None,
-        )
+        rest: GenerateOutput | None = None
+        outputs = self._outputs(work, prepared)
         try:
             # closing the generator is what aborts the request when this task is cancelled
             async with contextlib.aclosing(outputs):
                 async for output in outputs:
                     first = first or time.perf_counter()
+                    if work.sampling.prompt_logprobs is not None and output.prompt_logprobs and rest is None:
+                        rest = GenerateOutput(prompt_logprobs=of_prompt(output.prompt_logprobs))
                     usage.completion_tokens += sum(len(part.token_ids) for part in output.outputs)
                     usage.cached_tokens = max(usage.cached_tokens, output.num_cached_tokens or 0)
                     for index, part in _ranked(output.outputs, work.sampling.n, work.stream):
@@ -188,7 +190,25 @@ class VllmEngine:
             cause = error.__cause__
             log.error("request %s: the engine failed", work.request_id, exc_info=cause)
             raise WorkError("inference_error", f"the engine failed: {type(cause).__name__}: {cause}") from None
-        return usage, first or time.perf_counter()
+        return usage, first or time.perf_counter(), rest
+
+    def _outputs(self, work: GenerateWork, prepared: Prepared) -> AsyncGenerator[Any]:
+        """The outputs of the engine, or of a search with it."""
+        if work.sampling.beam_width is not None:
+            limit = prepared.params.max_tokens or 1
+            return BeamSearch(self._engine).outputs(work, prepared.prompt, limit, prepared.adapter)
+        constrained = prepared.params.structured_outputs is not None
+        generated: AsyncGenerator[Any] = self._engine.generate(
+            prepared.prompt,
+            prepared.params,
+            work.request_id,
+            lora_request=prepared.adapter,
+            priority=work.priority,
+            # a constraint begins where the answer begins
+            reasoning_ended=prepared.plan.answer_begins(prepared.tokens) if constrained else None,
+            reasoning_parser_kwargs=prepared.plan.reasoning_kwargs if constrained else None,
+        )
+        return generated
 
     def _choice(self, index: int, work: GenerateWork, prepared: Prepared, reply: Reply) -> Choice:
         return Choice(
@@ -198,6 +218,8 @@ class VllmEngine:
             tool_calls=prepared.plan.tool_calls(),
             vocabulary=self._vocabulary,
             top=work.sampling.logprobs,
+            as_ids=work.sampling.tokens_as_ids,
+            shows_special_tokens=not prepared.params.skip_special_tokens,
         )
 
     @property

@@ -47,7 +47,7 @@ class Grammars:
         except TimeoutError:
             message = f"the grammar does not compile within {MAX_SECONDS:.0f} seconds"
             raise WorkError("invalid_request", message, param=param) from None
-        except (VLLMValidationError, ValueError) as error:
+        except (VLLMValidationError, ValueError, KeyError, TypeError) as error:
             message = f"the {grammar.kind} grammar cannot be enforced: {error.args[0] if error.args else error}"
             raise WorkError("invalid_request", message, param=param) from None
         return params
@@ -70,6 +70,10 @@ def _params(grammar: Grammar) -> StructuredOutputsParams:
         return StructuredOutputsParams(json=_schema(grammar.value))
     if grammar.kind == "regex":
         return StructuredOutputsParams(regex=grammar.value)
+    if grammar.kind == "choice":
+        return StructuredOutputsParams(choice=json.loads(grammar.value))
+    if grammar.kind == "structural_tag":
+        return StructuredOutputsParams(structural_tag=grammar.value)
     return StructuredOutputsParams(grammar=grammar.value)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from ...protocol.events import TokenLogprob
+from ...protocol.events import PromptToken, TokenLogprob
 
 FLOOR = -9999.0
 
@@ -59,16 +59,43 @@ def entries(vocabulary: Vocabulary, positions: Sequence[Any], tokens: Sequence[i
     """
     found = []
     for token, position in zip(tokens, positions, strict=False):
-        ranked = sorted(position.items(), key=lambda item: item[1].rank or 0)[:top]
-        found.append(
-            _entry(vocabulary, token, position[token].logprob, [_entry(vocabulary, i, p.logprob) for i, p in ranked])
-        )
+        others = [_entry(vocabulary, index, position[index].logprob) for index in _ranked(position, top)]
+        found.append(_entry(vocabulary, token, position[token].logprob, others))
     return found
+
+
+def _ranked(position: Any, top: int) -> list[int]:
+    return sorted(position, key=lambda index: position[index].rank or 0)[:top]
 
 
 def _entry(vocabulary: Vocabulary, token: int, logprob: float, top: list[TokenLogprob] | None = None) -> TokenLogprob:
     text, data, _ = vocabulary.token(token)
-    return TokenLogprob(text, max(logprob, FLOOR) if math.isfinite(logprob) else FLOOR, data, top or [])
+    return TokenLogprob(text, _finite(logprob), data, top or [])
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, FLOOR) if math.isfinite(logprob) else FLOOR
+
+
+def named_by_id(tokens: Sequence[int], positions: Sequence[Any], found: list[TokenLogprob], top: int) -> None:
+    """Name the tokens of ``found`` ``token_id:<id>``, which also says what has no text of its own."""
+    for token, position, entry in zip(tokens, positions, found, strict=False):
+        entry.token = f"token_id:{token}"
+        for index, other in zip(_ranked(position, top), entry.top, strict=True):
+            other.token = f"token_id:{index}"
+
+
+def of_prompt(positions: Sequence[Any]) -> list[list[PromptToken] | None]:
+    """Log probabilities of a prompt: at each place its token first, then the others by rank; ``None`` for the first."""
+    return [
+        None
+        if position is None
+        else [
+            PromptToken(token, one.decoded_token or "", _finite(one.logprob), one.rank)
+            for token, one in position.items()
+        ]
+        for position in positions
+    ]
 
 
 class Alignment:

@@ -27,8 +27,8 @@ SAME_NAME = frozenset((
     "quantization", "kv_cache_dtype", "kv_cache_memory_bytes", "gpu_memory_utilization", "cpu_offload_gb", "block_size",
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
     "distributed_executor_backend", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching",
-    "enable_chunked_prefill", "enforce_eager", "async_scheduling", "seed", "limit_mm_per_prompt", "mm_processor_kwargs",
-    "hf_overrides", "generation_config", "max_loras", "max_cpu_loras", "max_lora_rank",
+    "enable_chunked_prefill", "enforce_eager", "async_scheduling", "scheduling_policy", "seed", "limit_mm_per_prompt",
+    "mm_processor_kwargs", "hf_overrides", "generation_config", "max_loras", "max_cpu_loras", "max_lora_rank",
 ))
 """Options that are vLLM's own arguments."""
 

@@ -9,7 +9,7 @@ from vllm.outputs import CompletionOutput
 
 from ...protocol.events import FinishReason, TokenLogprob, ToolCallDelta
 from ..base import Reply, WorkError
-from .logprobs import Alignment, Vocabulary, entries
+from .logprobs import Alignment, Vocabulary, entries, named_by_id
 from .thinking import Thinking
 from .toolcalls import CallPart, ToolCalls
 
@@ -28,6 +28,8 @@ class Choice:
         tool_calls: ToolCalls | None = None,
         vocabulary: Vocabulary | None = None,
         top: int | None = None,
+        as_ids: bool = False,
+        shows_special_tokens: bool = False,
     ) -> None:
         self._index = index
         self._reply = reply
@@ -35,6 +37,8 @@ class Choice:
         self._tool_calls = tool_calls
         self._vocabulary = vocabulary
         self._top = top
+        self._as_ids = as_ids
+        self._shows_special_tokens = shows_special_tokens
         self._alignment = Alignment()
         self._calls = 0
         self._tokens = 0
@@ -83,8 +87,10 @@ class Choice:
         if self._top is None or self._vocabulary is None:
             return None
         found: list[Any] = entries(self._vocabulary, output.logprobs or (), output.token_ids, self._top)
+        if self._as_ids:
+            named_by_id(output.token_ids, output.logprobs or (), found, self._top)
         for token, entry in zip(output.token_ids, found, strict=True):
-            self._alignment.add(entry, shown=self._vocabulary.token(token)[2])
+            self._alignment.add(entry, shown=self._shows_special_tokens or self._vocabulary.token(token)[2])
         return self._alignment.release(output.text, last=last)
 
     def _call(self, part: CallPart) -> ToolCallDelta:

@@ -16,7 +16,7 @@ from vllm.renderers.params import TokenizeParams
 from ...protocol.catalog import ModelEntry
 from ...protocol.work import GenerateWork
 from ..base import WorkError
-from . import images
+from . import caller_template, images
 from .toolprompt import described
 
 NO_TEMPLATE = (
@@ -28,8 +28,11 @@ NO_TEMPLATE = (
 class Prompts:
     """Renders and tokenises the prompts of one model."""
 
-    def __init__(self, entry: ModelEntry, renderer: BaseRenderer[Any], template: str | None) -> None:
+    def __init__(
+        self, entry: ModelEntry, renderer: BaseRenderer[Any], template: str | None, context_length: int
+    ) -> None:
         self._entry = entry
+        self._context_length = context_length
         self._renderer = renderer
         self._template = template
         self._takes_tools = _takes_tools(renderer, template)
@@ -47,8 +50,10 @@ class Prompts:
         """
         try:
             if work.messages is None:
-                prompts = [{"prompt": work.prompt or ""}]
-                (rendered,) = await self._renderer.render_cmpl_async(prompts, _tokenize(special_tokens=True))
+                rendered = await self._render_text(work, work.prompt or "", special_tokens=True)
+            elif work.rendering.chat_template is not None:
+                text = await self._from_caller(work, work.messages, work.rendering.chat_template)
+                rendered = await self._render_text(work, text, special_tokens=work.rendering.add_special_tokens)
             else:
                 rendered = await self._render_chat(work, work.messages)
         except ChatTemplateResolutionError:
@@ -57,6 +62,37 @@ class Prompts:
             message = f"the prompt cannot be rendered for this model: {error.args[0] if error.args else error}"
             raise WorkError("invalid_request", message, param="messages" if work.messages else "prompt") from None
         return rendered, list(rendered["prompt_token_ids"])
+
+    async def _render_text(self, work: GenerateWork, text: str, *, special_tokens: bool) -> Any:
+        params = self._tokenize(work, special_tokens=special_tokens)
+        (rendered,) = await self._renderer.render_cmpl_async([{"prompt": text}], params, prompt_extras=_extras(work))
+        return rendered
+
+    async def _from_caller(self, work: GenerateWork, messages: list[dict[str, Any]], template: str) -> str:
+        """The conversation in a template of the caller's.
+
+        Raises:
+            WorkError: there are images, whose place only the model's own template knows, or it cannot be rendered.
+        """
+        if work.images:
+            raise WorkError("unsupported_field", "images need the model's own template", param="chat_template")
+        options = work.rendering
+        special = self._renderer.get_tokenizer().special_tokens_map
+        variables = {
+            **{name: value for name, value in special.items() if isinstance(value, str)},
+            **self.template_kwargs(work),
+            "messages": messages,
+            "tools": work.tools if work.tool_choice != "none" else None,
+            "documents": options.documents,
+            "add_generation_prompt": options.add_generation_prompt,
+        }
+        try:
+            text = await caller_template.render(template, variables)
+        except caller_template.TemplateRefused as error:
+            raise WorkError(
+                "invalid_request", f"the template cannot be rendered: {error}", param="chat_template"
+            ) from None
+        return _left_open(text, str(messages[-1].get("content") or "")) if options.continue_final_message else text
 
     async def _render_chat(self, work: GenerateWork, messages: list[dict[str, Any]]) -> Any:
         tools = work.tools if work.tool_choice != "none" else None
@@ -68,7 +104,9 @@ class Prompts:
             chat_template=self._template,
             chat_template_kwargs={
                 **self.template_kwargs(work),
-                "add_generation_prompt": True,
+                "add_generation_prompt": work.rendering.add_generation_prompt,
+                "continue_final_message": work.rendering.continue_final_message,
+                "documents": work.rendering.documents,
                 "tools": tools,
                 "tokenize": False,
             },
@@ -76,9 +114,47 @@ class Prompts:
         _, (rendered,) = await self._renderer.render_chat_async(
             [conversation],
             params,
-            _tokenize(special_tokens=False),
+            self._tokenize(work, special_tokens=work.rendering.add_special_tokens),
+            prompt_extras=_extras(work),
         )
         return rendered
+
+    def _tokenize(self, work: GenerateWork, *, special_tokens: bool) -> TokenizeParams:
+        keep = work.rendering.truncate_prompt_tokens
+        if keep is not None and work.images:
+            raise WorkError("unsupported_field", "a prompt with images is not cut", param="truncate_prompt_tokens")
+        if keep == -1:
+            keep = max(1, self._context_length - work.sampling.max_tokens)
+        return TokenizeParams(
+            # without a limit here, a prompt that is too long is refused with its true length
+            max_total_tokens=None,
+            add_special_tokens=special_tokens,
+            truncate_prompt_tokens=keep,
+            truncation_side=None if keep is None else "left",
+        )
+
+
+def _extras(work: GenerateWork) -> dict[str, Any]:
+    """What goes with the prompt beside its text."""
+    options = {
+        "cache_salt": work.rendering.cache_salt,
+        "mm_processor_kwargs": work.rendering.mm_processor_kwargs or None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _left_open(text: str, last: str) -> str:
+    """``text`` up to the end of the message that is continued.
+
+    Raises:
+        WorkError: the template does not write that message as it is.
+    """
+    start = text.rfind(last.strip())
+    if start < 0 or not last.strip():
+        message = "the final message is not in what the template writes, so it cannot be continued"
+        raise WorkError("invalid_request", message, param="continue_final_message")
+    whole = text[start : start + len(last.lstrip())] == last.lstrip()
+    return text[: start + len(last.lstrip() if whole else last.strip())]
 
 
 def _message(message: dict[str, Any], pictures: list[Any]) -> dict[str, Any]:
@@ -97,11 +173,6 @@ def _message(message: dict[str, Any], pictures: list[Any]) -> dict[str, Any]:
     if all(part["type"] == "text" for part in content):
         return {**message, "content": "".join(part["text"] for part in content)}
     return {**message, "content": content}
-
-
-def _tokenize(*, special_tokens: bool) -> TokenizeParams:
-    # without a limit here, a prompt that is too long is refused with its true length
-    return TokenizeParams(max_total_tokens=None, add_special_tokens=special_tokens)
 
 
 def _takes_tools(renderer: BaseRenderer[Any], template: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
@@ -24,6 +25,7 @@ PLAIN = (
     "frequency_penalty",
     "presence_penalty",
     "repetition_penalty",
+    "min_p",
     "min_tokens",
     "seed",
 )
@@ -88,11 +90,17 @@ def parameters(
         stop=stop or None,
         stop_token_ids=stop_token_ids or None,
         logit_bias=_logit_bias(sampling, vocabulary),
+        allowed_token_ids=_allowed(sampling, vocabulary),
+        bad_words=list(sampling.bad_words) or None,
+        ignore_eos=sampling.ignore_eos,
+        include_stop_str_in_output=sampling.include_stop_str_in_output,
+        spaces_between_special_tokens=sampling.spaces_between_special_tokens,
+        prompt_logprobs=sampling.prompt_logprobs,
         # the ranking of candidates needs the log probabilities of the chosen tokens
         logprobs=sampling.logprobs if sampling.logprobs is not None else (0 if ranked else None),
         output_kind=RequestOutputKind.DELTA if work.stream else RequestOutputKind.FINAL_ONLY,
         structured_outputs=constraint,
-        skip_special_tokens=skip_special_tokens,
+        skip_special_tokens=skip_special_tokens and sampling.skip_special_tokens,
         **chosen,
     )
 
@@ -127,8 +135,17 @@ def _stops(sampling: Sampling, profile: Profile, vocabulary: Vocabulary) -> tupl
 def _logit_bias(sampling: Sampling, vocabulary: Vocabulary) -> dict[int, float] | None:
     if not sampling.logit_bias:
         return None
-    outside = sorted(token for token in sampling.logit_bias if not 0 <= token < vocabulary.size)
-    if outside:
-        message = f"logit_bias names token {outside[0]}, which is outside the vocabulary of {vocabulary.size} tokens"
-        raise WorkError("invalid_request", message, param="logit_bias")
+    _inside(sampling.logit_bias, vocabulary, "logit_bias")
     return dict(sampling.logit_bias)
+
+
+def _allowed(sampling: Sampling, vocabulary: Vocabulary) -> list[int] | None:
+    _inside(sampling.allowed_token_ids, vocabulary, "allowed_token_ids")
+    return sorted(set(sampling.allowed_token_ids)) or None
+
+
+def _inside(tokens: Iterable[int], vocabulary: Vocabulary, param: str) -> None:
+    outside = sorted(token for token in tokens if not 0 <= token < vocabulary.size)
+    if outside:
+        message = f"{param} names token {outside[0]}, which is outside the vocabulary of {vocabulary.size} tokens"
+        raise WorkError("invalid_request", message, param=param)

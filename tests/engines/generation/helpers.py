@@ -54,6 +54,7 @@ class Recorder:
         self.choices: dict[int, Heard] = {}
         self.usage: Usage | None = None
         self.timing: Timing | None = None
+        self.output: Output | None = None
 
     def admitted(self, *, prompt_tokens: int = 0) -> None:
         assert self.prompt_tokens is None and not self.choices
@@ -84,9 +85,9 @@ class Recorder:
         heard.finish = finish_reason
 
     def completed(self, *, usage: Usage, timing: Timing, output: Output | None = None) -> None:
-        assert self.prompt_tokens is not None and output is None
+        assert self.prompt_tokens is not None
         assert all(heard.finish for heard in self.choices.values())
-        self.usage, self.timing = usage, timing
+        self.usage, self.timing, self.output = usage, timing, output
 
     @property
     def text(self) -> str:
