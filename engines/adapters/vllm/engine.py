@@ -30,6 +30,7 @@ from .outputs import Choice
 from .parsers import Parsers, Plan
 from .prompts import Prompts
 from .sampling import parameters, room_for_output
+from .stats import Stats
 
 log = logging.getLogger("sie.vllm")
 
@@ -57,6 +58,7 @@ class VllmEngine:
         self._llm: AsyncLLM | None = None
         self._family = processes.Family()
         self._costs: dict[str, int] = {}
+        self._stats = Stats()
 
     async def load(self) -> None:
         """Start the engine's processes and load the weights.
@@ -72,7 +74,7 @@ class VllmEngine:
         ticker = asyncio.create_task(self._tell_progress())
         try:
             with self._family.watch():
-                self._llm = llm = await asyncio.to_thread(_start, arguments)
+                self._llm = llm = await asyncio.to_thread(_start, arguments, self._stats)
         finally:
             ticker.cancel()
         config, tokenizer = llm.model_config, llm.renderer.tokenizer
@@ -233,9 +235,11 @@ class VllmEngine:
     def status(self) -> EngineStatus:
         """Requests the engine has and has not finished, and what its processes hold in memory."""
         return EngineStatus(
+            queue_depth=int(self._stats.samples["vllm_num_requests_waiting"]),
             inflight_batches=1 if self._costs else 0,
             pending_cost=sum(self._costs.values()),
             memory_bytes=self._family.memory(),
+            metrics=self._stats.samples,
         )
 
     async def close(self) -> None:
@@ -249,9 +253,9 @@ class VllmEngine:
         await asyncio.to_thread(self._family.end)
 
 
-def _start(arguments: Any) -> AsyncLLM:
+def _start(arguments: Any, stats: Stats) -> AsyncLLM:
     try:
-        return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.ENGINE_CONTEXT)
+        return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.ENGINE_CONTEXT, stat_loggers=[stats])
     except Exception as error:
         # these are vLLM's for a model or an option it cannot serve; a process that died may do better next time
         permanent = isinstance(error, ValueError | OSError | NotImplementedError | TypeError)
