@@ -17,6 +17,9 @@ from .surface import Surface
 SCRIPT_PATH: Final = "/docs/redoc.standalone.js"
 _PACKAGE: Final = "drf-spectacular-sidecar"
 _BUNDLE: Final = "drf_spectacular_sidecar/static/drf_spectacular_sidecar/redoc/bundles/redoc.standalone.js"
+_BADGE: Final = b"https://cdn.redoc.ly/redoc/logo-mini.svg"
+# a transparent pixel: nothing on this page comes from another host, so the policy would block the badge with an error
+_PIXEL: Final = b"data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 # Redoc writes its style sheets as it renders, and searches in a worker.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
@@ -53,7 +56,7 @@ def script() -> tuple[bytes, str]:
     """
     try:
         path = Path(str(distribution(_PACKAGE).locate_file(_BUNDLE)))
-        content = path.read_bytes()
+        content = path.read_bytes().replace(_BADGE, _PIXEL)
     except (PackageNotFoundError, OSError):
         raise Failure(500, "inference_error", f"The package {_PACKAGE} is not installed") from None
     return content, f'"{sha256(content).hexdigest()[:32]}"'

@@ -57,7 +57,7 @@ class Metered:
 class _Measured:
     """An answer whose events are looked at as they pass."""
 
-    __slots__ = ("_answer", "_began", "_events", "_last", "_metrics", "_series", "_span", "_streams", "publish_ms")
+    __slots__ = ("_answer", "_began", "_last", "_metrics", "_next", "_series", "_span", "_streams", "publish_ms")
 
     def __init__(
         self, answer: Answer, metrics: Metrics, series: ModelSeries, began: float, streams: bool, span: Span | None
@@ -65,7 +65,7 @@ class _Measured:
         self._span = span
         self.publish_ms = answer.publish_ms
         self._answer = answer
-        self._events = aiter(answer)
+        self._next = aiter(answer).__anext__
         self._metrics = metrics
         self._series = series
         self._began = began
@@ -76,9 +76,10 @@ class _Measured:
         return self
 
     async def __anext__(self) -> AnyEvent:
-        event = await anext(self._events)
+        event = await self._next()
         if isinstance(event, Delta):
-            self._metrics.throughput.tokens(event.tokens)
+            if event.tokens:
+                self._metrics.throughput.tokens(event.tokens)
             if self._streams:
                 self._token()
         elif isinstance(event, Completed):

@@ -1,4 +1,4 @@
-"""The gateway's series, in one registry of ``prometheus_client``.
+"""The gateway's series, in one registry of ``prometheus_client``, which writes the text.
 
 Litestar's Prometheus middleware is not used: it takes labels before a request is answered, so it cannot know the model
 of a body, it has no route for what no route takes, and it costs a ``Request`` and three look-ups by label a request.
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from .series import Count, Counter, Distribution, Gauge, Histogram
 from .throughput import Throughput
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
@@ -47,19 +48,25 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"sie_gateway_{name}", text, labels, registry=self.registry)
+            made = Counter(f"sie_gateway_{name}", text, labels)
+            self.registry.register(made)
+            return made
 
         def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"sie_gateway_{name}", text, labels, buckets=buckets, registry=self.registry)
+            made = Histogram(f"sie_gateway_{name}", text, buckets, labels)
+            self.registry.register(made)
+            return made
 
         request = ("method", "route", "status", "model")
         self.requests = counter("requests", "Requests answered, by route template", *request)
         self.latency = histogram("request_latency_seconds", "From request to the last byte", _LATENCY, *request)
-        self.open = Gauge("sie_gateway_requests_open", "Requests that run now", registry=self.registry)
+        open_now = Gauge("sie_gateway_requests_open", "Requests that run now")
+        self.registry.register(open_now)
+        self.open = open_now.count
         self.rejected = counter("rejected_requests", "Requests that the queue did not take", "reason")
-        self.provisioning = counter("provisioning_responses", "Requests for which no worker was there")
-        self.published = counter("queue_items_published", "Work items handed to the queue")
-        self.publish = histogram("queue_publish_seconds", "Until the queue has confirmed a work item", _SHORT)
+        self.provisioning = counter("provisioning_responses", "Requests for which no worker was there").labels()
+        self.published = counter("queue_items_published", "Work items handed to the queue").labels()
+        self.publish = histogram("queue_publish_seconds", "Until the queue has confirmed a work item", _SHORT).labels()
         self.result_wait = histogram("queue_result_wait_seconds", "From submission to the result", _LATENCY, "model")
         self.time_to_first_token = histogram(
             "time_to_first_token_seconds", "From submission to the first token of a stream", _LATENCY, "model"
@@ -67,8 +74,8 @@ class Metrics:
         self.inter_token = histogram("inter_token_seconds", "Between two deltas of a stream", _TOKEN, "model")
         self.tokens = counter("tokens", "Tokens counted by the models' own tokenizers", "model", "kind")
         self.stages = histogram("worker_stage_seconds", "Time of a request on its worker", _LATENCY, "model", "stage")
-        self.lag = histogram("event_loop_lag_seconds", "How late the event loop runs its timers", _SHORT)
-        self._answered: dict[tuple[str, str, int, str], tuple[Counter, Histogram]] = {}
+        self.lag = histogram("event_loop_lag_seconds", "How late the event loop runs its timers", _SHORT).labels()
+        self._answered: dict[tuple[str, str, int, str], tuple[Count, Distribution]] = {}
         self._series: dict[str, ModelSeries] = {}
         self._models: dict[str, str] = {}
 
@@ -78,7 +85,7 @@ class Metrics:
 
     def ended(self, method: str, route: str, status: int, seconds: float, request_id: str) -> None:
         """A request has been answered. ``route`` is a template of the document or empty; 101 is a WebSocket's end."""
-        self.open.dec()
+        self.open.inc(-1)
         model = self._models.pop(request_id, "")
         key = (method, route, status, model)
         try:
