@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from engines.protocol.catalog import Bundle, ModelEntry, Resolved
+from engines.protocol.catalog import Bundle, BundleConflict, ModelEntry
 from generated.sie import models
 from generated.sie.interfaces import Context
 
@@ -32,27 +32,27 @@ class ConfigSurface(Surface):
             ]
         )
 
-    async def get_model_config_or_status(self, context: Context, id: str) -> models.ModelConfigStatusResponse | bytes:
-        """One model as YAML. A tail ``/status`` means its status, if what is before it is a model.
+    async def get_model_config_or_status(self, context: Context, id: str) -> bytes:
+        """One model as YAML. The generated route hands ids with the tail ``/status`` to the other operation.
 
         Raises:
             ModelNotFound: no such model.
         """
-        found = self._find(id)
-        if found is None and id.endswith(_STATUS) and self._find(id.removesuffix(_STATUS)) is not None:
-            context.media_type = "application/json"
-            return await self.get_model_config_status(context, id.removesuffix(_STATUS))
         entry = self._model(id)
         document = models.ConfigModelDocument(sie_id=entry.name, source=SOURCE, bundles=list(entry.bundles))
         return _yaml(context, document)
 
-    async def get_model_config_status(self, context: Context, id: str) -> models.ModelConfigStatusResponse:
+    async def get_model_config_status(self, context: Context, id: str) -> models.ModelConfigStatusResponse | bytes:
         """Which workers run the model's configuration as this gateway knows it, bundle by bundle.
+
+        The tail ``/status`` means this only if what is before it is a model; else it is part of a name.
 
         Raises:
             ModelNotFound: no such model.
         """
-        entry = self._model(id)
+        entry = self._find(id)
+        if entry is None:
+            return await self.get_model_config_or_status(context, id + _STATUS)
         bundles = [self._acknowledged(bundle) for bundle in entry.bundles]
         return models.ModelConfigStatusResponse(
             model_id=entry.name,
@@ -110,8 +110,8 @@ class ConfigSurface(Surface):
         if not (separator and override and name):
             given = body.bundle if isinstance(body.bundle, str) else None
             override, name = given or "", body.model
-        found = self._find(name)
-        if found is None or not found.model.bundles:
+        entry = self._find(name)
+        if entry is None or not entry.bundles:
             raise Failure(
                 404,
                 "model_not_found",
@@ -119,7 +119,6 @@ class ConfigSurface(Surface):
                 native="MODEL_NOT_FOUND",
                 details={"model": name},
             )
-        entry = found.model
         bundle = self._bundle(override) if override else None
         if override and (bundle is None or bundle.name not in entry.bundles):
             raise Failure(
@@ -131,7 +130,7 @@ class ConfigSurface(Surface):
             )
         return models.ResolveConfigResponse(
             model=entry.name,
-            resolved_bundle=found.bundle if bundle is None else bundle.name,
+            resolved_bundle=self.services.catalog.resolve(name).bundle if bundle is None else bundle.name,
             compatible_bundles=list(entry.bundles),
             profiles=sorted(entry.profiles),
         )
@@ -152,14 +151,19 @@ class ConfigSurface(Surface):
         )
 
     def _model(self, id: str) -> ModelEntry:
-        found = self._find(id)
-        if found is None:
+        entry = self._find(id)
+        if entry is None:
             raise ModelNotFound(id, f"Model '{id}' not found")
-        return found.model
+        return entry
 
-    def _find(self, name: str) -> Resolved | None:
+    def _find(self, name: str) -> ModelEntry | None:
         try:
-            return self.services.catalog.resolve(name)
+            return self.services.catalog.resolve(name).model
+        except BundleConflict:
+            # known, and no bundle runs it
+            base = name.rpartition(":/")[2].lower()
+            names = {base, base.replace("__", "/")}
+            return next((entry for entry in self.services.catalog.models() if entry.name.lower() in names), None)
         except LookupError:
             return None
 

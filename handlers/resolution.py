@@ -55,7 +55,8 @@ def resolve(services: Services, context: Context, name: str, *, pool_param: str 
     try:
         found = services.catalog.resolve(name)
         asked = _asked(context)
-        claim = _claim(services, asked.pool or found.model.pool, pool_param, found.model.pool)
+        pool = found.model.pool if asked.pool is None else asked.pool
+        claim = _claim(services, pool, pool_param, found.model.pool)
         bundle = _bundle(found, claim, pinned=":/" in name)
     except LookupError as error:
         raise from_catalog(error) from None

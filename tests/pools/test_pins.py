@@ -1,0 +1,42 @@
+"""Pinned models, from the pool to a worker process that loads them and keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engines.protocol.cluster import WorkerStatus
+from engines.protocol.pools import PoolRecord, PoolSpec, pinned
+from tests.bus.conftest import MINILM, MODEL, ask, until
+
+
+def record(**fields: object) -> PoolRecord:
+    return PoolRecord(spec=PoolSpec(name="p", **fields), created_at=0.0, last_renewed=0.0)  # type: ignore[arg-type]
+
+
+def test_a_worker_is_told_what_its_pools_pin() -> None:
+    worker = WorkerStatus(name="w", machine_profile="l4")
+    wanted = {"gpus": {"L4": 1}, "pinned_models": ("a", "b:fast")}
+    assert pinned([record(**wanted)], worker, 1.0) == {"a", "b:fast"}
+    for other in (
+        {"gpus": {"h100": 1}},
+        {"gpu_caps": {"l4": 0}},
+        {"queue_pool": "batch"},
+        {"bundle": "other"},
+        {"ttl_seconds": 0},
+    ):
+        assert pinned([record(**{**wanted, **other})], worker, 1.0) == set()
+
+
+async def test_a_pinned_model_is_loaded_and_never_evicted(cluster_of: Callable[..., object]) -> None:
+    # a budget of one byte: any idle engine is evicted for the next one
+    async with cluster_of(FAKE_MEMORY_BUDGET="1") as cluster:  # type: ignore[attr-defined]
+        await until(lambda: bool(cluster.dispatcher.workers()))
+        profile = cluster.dispatcher.workers()[0].machine_profile
+        await cluster.pools.put(PoolSpec(name="warm", gpus={profile: 1}, pinned_models=(MINILM,)))
+        await until(lambda: cluster.dispatcher.model_status(MINILM).state == "loaded")
+        await ask(cluster, "echo:1")
+        await until(lambda: cluster.dispatcher.model_status(MODEL).state == "loaded")
+        assert cluster.dispatcher.model_status(MINILM).state == "loaded"
+        await cluster.pools.delete("warm")
+        # an unpinned model goes like any other, for the next one that is loaded
+        await until(lambda: not cluster.pools.all())
