@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -14,9 +15,9 @@ from types import FrameType
 from typing import Any, cast
 
 import msgspec
-from litestar import Litestar, Request, get
+from litestar import Litestar, Request, asgi, get
 from litestar.exceptions import HTTPException
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from engines.cluster import Cluster
 from engines.protocol import tracing
@@ -26,12 +27,13 @@ from engines.worker.cli import WorkerCLI
 from generated.sie import operations, routes
 from generated.sie.interfaces import Handlers, InferenceHandlers
 from generated.sie.operations import Operation
-from handlers import docs, settings
+from handlers import docs, inflection, settings
 from handlers.configs import ConfigSurface
 from handlers.generation import ChatSurface, CompletionsSurface, GenerateSurface, ResponsesSurface
 from handlers.health import HealthSurface
 from handlers.http.access import AccessLog, to_stdout
 from handlers.http.server import Server
+from handlers.inflection import Inflection
 from handlers.metrics import Metered
 from handlers.metrics.cluster import ClusterCollector
 from handlers.metrics.lag import watch as watch_lag
@@ -104,11 +106,23 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         observer=services.metrics,
         pages={operations.STATUS_PAGE.id: page("status.html")},
     )
+    own = inflection.read()
     services.metrics.registry.register(ClusterCollector(services.catalog, services.cluster))
     traces = tracing.from_env("oasgate-gateway")
     services = dataclasses.replace(services, dispatcher=Metered(services.dispatcher, services.metrics, traces))
+    if _spec() == "inflection":
+        alone: Inflection = Inflection(
+            services,
+            own,
+            access,
+            version=_version(),
+            plugins=[WorkerCLI()],
+            lifespan=[lambda _: _Life(alone.server, access, cluster, services).span()],
+        )
+        alone.application.state.server = alone.server
+        return alone.application
     application = Litestar(
-        [*routes.build(_handlers(services), serve), *_additions(services, serve)],
+        [*routes.build(_handlers(services), serve), *_additions(services, serve), *_mounted(services, own, serve)],
         openapi_config=None,
         logging_config=None,
         exception_handlers={HTTPException: serve.unrouted, Exception: serve.crashed},
@@ -117,6 +131,33 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
     )
     application.state.server = serve
     return application
+
+
+def _spec() -> str:
+    """``SPEC``: the contract to serve at the root.
+
+    Raises:
+        SettingError: there is none of that name.
+    """
+    name = os.environ.get("SPEC", "").strip() or "sie"
+    if name not in ("sie", "inflection"):
+        raise settings.SettingError(f"SPEC: expected sie or inflection, got {name!r}")
+    return name
+
+
+def _mounted(services: Services, own: inflection.Options, serve: Server) -> list[Any]:
+    """The second contract under its prefix, on the same engines, unless the operator does not want it."""
+    if own.prefix is None:
+        return []
+    second = Inflection(services, own, AccessLog(None), version=_version(), prefix=own.prefix)
+    second.server.visits = serve.visits
+
+    @asgi(own.prefix, is_mount=True, copy_scope=True, name="inflection")
+    async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["path"] = scope["path"].rstrip("/") or "/"
+        await second.application(scope, receive, send)
+
+    return [mounted]
 
 
 def _handlers(services: Services) -> Handlers:

@@ -86,7 +86,8 @@ class InflectionChat(Surface):
 def _echo(body: Body, role: str) -> str:
     """The text of the last message, where the answer is to begin with it."""
     last = body.messages[-1]
-    content: str | list[models.ContentPart] | None = given(last.content)
-    if not given(body.echo) or last.role != role or content is None:
+    if not given(body.echo) or last.role != role:
         return ""
-    return content if isinstance(content, str) else "".join(given(part.text) or "" for part in content)
+    if isinstance(last.content, list):
+        return "".join(given(part.text) or "" for part in last.content)
+    return given(last.content) or ""

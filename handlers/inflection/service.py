@@ -16,11 +16,20 @@ from generated.inflection.interfaces import ChatHandlers, Context, DocsHandlers,
 
 from ..health import HealthSurface
 from ..http.access import AccessLog
+from ..http.plan import Envelope
 from ..http.server import AnyRequest, Handler, Server
+from ..http.unrouted import Paths
 from ..services import Services
 from .chat import InflectionChat
 from .envelopes import SHAPES
 from .options import Options
+
+
+class OwnPaths(Paths):
+    """Faults outside of operations (404, 405) are told as those of operations are."""
+
+    def envelope(self, path: str, status: int) -> Envelope:
+        return Envelope(status, SHAPES["ErrorResponse"], "detail")
 
 
 class InflectionServer(Server):
@@ -36,6 +45,7 @@ class InflectionServer(Server):
             observer=services.metrics,
             shapes=SHAPES,
         )
+        self.paths = OwnPaths(self.plans.values())
         self._seen = {one.id: msgspec.structs.replace(one, path=prefix + one.path) for one in operations.ALL}
 
     async def __call__(self, operation: Any, request: AnyRequest, handler: Handler | None, *path: str) -> ASGIApp:
