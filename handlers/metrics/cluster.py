@@ -36,7 +36,20 @@ class ClusterCollector(Collector):
                 family.add_metric([worker.name], float(getattr(worker, value)))
             yield family
         yield _models(workers)
+        yield self._pending()
         yield from _own(workers)
+
+    def _pending(self) -> Metric:
+        family = GaugeMetricFamily(
+            "sie_gateway_pending_generations", "Generations of this gateway that run or wait", labels=["model", "pool"]
+        )
+        counts: Counter[tuple[str, str]] = Counter()
+        for group in self._cluster.pending_generations():
+            name = group.model if group.profile == "default" else f"{group.model}:{group.profile}"
+            counts[name, group.pool] += group.count
+        for labels, count in sorted(counts.items()):
+            family.add_metric(labels, float(count))
+        return family
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

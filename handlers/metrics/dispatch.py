@@ -39,6 +39,7 @@ class Metered:
                 span.end(error.code)
             if error.code == "provisioning":
                 self._metrics.provisioning.inc()
+                self._metrics.demand.add(route.pool, work.bundle)
             self._metrics.rejected.labels(error.code).inc()
             raise
         self._metrics.published.inc()

@@ -12,6 +12,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from .demand import Demand
 from .series import Count, Counter, Distribution, Gauge, Histogram
 from .throughput import Throughput
 
@@ -75,6 +76,8 @@ class Metrics:
         self.tokens = counter("tokens", "Tokens counted by the models' own tokenizers", "model", "kind")
         self.stages = histogram("worker_stage_seconds", "Time of a request on its worker", _LATENCY, "model", "stage")
         self.lag = histogram("event_loop_lag_seconds", "How late the event loop runs its timers", _SHORT).labels()
+        self.demand: Final = Demand()
+        self.registry.register(self.demand)
         self._answered: dict[tuple[str, str, int, str], tuple[Count, Distribution]] = {}
         self._series: dict[str, ModelSeries] = {}
         self._models: dict[str, str] = {}

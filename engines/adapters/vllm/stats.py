@@ -9,7 +9,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import IterationStats, SchedulerStats
 
 
-class Stats(StatLoggerBase):
+class Stats(StatLoggerBase):  # type: ignore[misc]  # the type checker does not look into vllm
     """Counts what the engine tells after each step. Names are vLLM's where it has them."""
 
     def __init__(self, vllm_config: VllmConfig | None = None, engine_index: int = 0) -> None:
