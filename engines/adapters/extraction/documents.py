@@ -70,11 +70,15 @@ def _pdf(data: bytes) -> str:
 
 
 def _html(data: bytes) -> str:
-    from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup, NavigableString
 
     soup = BeautifulSoup(data, "html.parser")
     for element in soup(["script", "style", "noscript", "template", "head"]):
         element.decompose()
+    for string in soup.find_all(string=True):
+        # a line's end in the source is a space, but where the author shaped the text
+        if type(string) is NavigableString and string.find_parent("pre") is None:
+            string.replace_with(" ".join(f"-{string}-".split())[1:-1])
     for element in soup.find_all(_BLOCKS):
         # a block begins and ends a line; what stands within a line stays together
         element.insert_before("\n")

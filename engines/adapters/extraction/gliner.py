@@ -202,7 +202,7 @@ class GlinerEngine(ExtractionEngine[Settings]):
                 for one in between
             ]
         entities.sort(key=lambda one: (one["start"], one["end"]))
-        return {"entities": _merged(text, entities) if settings.merge else entities, "relations": relations}
+        return {"entities": merged(text, entities) if settings.merge else entities, "relations": relations}
 
 
 def _window_end(text: str, words: Sequence[tuple[int, int]], first: int, most: int) -> int:
@@ -215,14 +215,14 @@ def _window_end(text: str, words: Sequence[tuple[int, int]], first: int, most: i
     return first + most
 
 
-def _merged(text: str, entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def merged(text: str, entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Neighbours of one label with nothing but space between them as one entity, as sure as its least sure part."""
-    merged: list[dict[str, Any]] = []
+    done: list[dict[str, Any]] = []
     for one in entities:
-        before = merged[-1] if merged else None
+        before = done[-1] if done else None
         if before and before["label"] == one["label"] and not text[before["end"] : one["start"]].strip():
             score = min(before["score"], one["score"])
-            merged[-1] = entity(text, before["start"], max(before["end"], one["end"]), one["label"], score)
+            done[-1] = entity(text, before["start"], max(before["end"], one["end"]), one["label"], score)
         else:
-            merged.append(one)
-    return merged
+            done.append(one)
+    return done

@@ -159,10 +159,10 @@ def _columns(config: Any, name: str) -> tuple[int, int]:
     Raises:
         EngineLoadError: the model was not trained for entailment.
     """
-    labels = {label.lower(): column for label, column in config.label2id.items()}
+    labels = {str(label).lower(): int(column) for column, label in config.id2label.items()}
     entailment = next((column for label, column in labels.items() if label.startswith("entail")), None)
     if entailment is None or config.num_labels < 2:
-        known = ", ".join(config.label2id)
+        known = ", ".join(map(str, config.id2label.values()))
         message = f"{name}: none of the model's labels ({known}) is entailment, so it cannot classify by it"
         raise EngineLoadError(message, error_class="NoEntailment", permanent=True)
     contradiction = next((column for label, column in labels.items() if label.startswith("contra")), None)
