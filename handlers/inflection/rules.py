@@ -67,7 +67,7 @@ _SEARCH_IGNORES: Final[dict[str, Callable[[Any], bool]]] = {
     "prompt_logprobs": _neutral(),
     "spaces_between_special_tokens": _neutral(True),
     "priority": _neutral(0),
-    **dict.fromkeys(CONSTRAINTS, _empty),
+    **dict.fromkeys(CONSTRAINTS, _neutral()),
 }
 """Fields that beam search has no use for, and which of their values say nothing."""
 
