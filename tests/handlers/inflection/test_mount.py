@@ -1,0 +1,90 @@
+"""Both contracts in one server, and the second alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from litestar import Litestar
+from litestar.testing import TestClient
+
+import app
+from generated.inflection import operations
+from generated.sie import operations as first
+from handlers.http.access import AccessLog, Line
+from handlers.settings import SettingError
+from tests.http.fakes import services
+
+CHAT = "/v1/chat/completions"
+
+
+def client(access: AccessLog | None = None) -> TestClient[Litestar]:
+    made = app.create_app(services(), access or AccessLog(None))
+    return TestClient(made, raise_server_exceptions=False)
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient[Litestar]]:
+    monkeypatch.setenv("SIE_INFLECTION_PREFIX", "/second")
+    with client() as made:
+        yield made
+
+
+def test_both_contracts_answer_in_their_own_envelope(both: TestClient[Litestar]) -> None:
+    mine, theirs = (both.post(prefix + CHAT, json={"model": "org/chat"}) for prefix in ("", "/second"))
+    assert (mine.status_code, theirs.status_code) == (400, 422)
+    assert mine.json()["error"]["param"] == "messages"
+    assert theirs.json()["detail"][0]["loc"] == ["body", "messages"]
+
+
+def test_each_serves_its_own_document(both: TestClient[Litestar]) -> None:
+    for prefix, module in (("", first), ("/second", operations)):
+        with open(module.DOCUMENT, "rb") as file:
+            assert both.get(f"{prefix}/openapi.json").content == file.read()
+
+
+def test_paths_of_one_are_not_paths_of_the_other(both: TestClient[Litestar]) -> None:
+    assert both.get("/second/v1/models").status_code == 404
+    assert both.get("/inflection/healthz").status_code == 404
+    assert both.options(f"/second{CHAT}").headers["allow"] == "POST, OPTIONS"
+    wrong = both.get(f"/second{CHAT}")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "OPTIONS, POST")
+
+
+def test_the_access_log_names_the_whole_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[Line] = []
+
+    class Gather(AccessLog):
+        enabled = True
+
+        def __call__(self, line: Line) -> None:
+            lines.append(line)
+
+    with client(Gather(None)) as made:
+        made.get("/inflection/healthz")
+        made.post(f"/inflection{CHAT}", json={})
+    assert [(line.route, line.status) for line in lines] == [
+        ("/inflection/healthz", 200),
+        (f"/inflection{CHAT}", 422),
+    ]
+
+
+def test_alone_it_has_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEC", "inflection")
+    with client() as alone:
+        assert alone.get("/healthz").text == alone.get("/readyz").text == "ok"
+        assert alone.post(CHAT, json={}).status_code == 422
+        assert alone.get("/v1/models").status_code == 404
+        assert alone.get("/inflection/healthz").status_code == 404
+
+
+def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_INFLECTION_PREFIX", "none")
+    with client() as made:
+        assert made.get("/inflection/healthz").status_code == 404
+
+
+def test_an_unknown_contract_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEC", "nobody")
+    with pytest.raises(SettingError, match="SPEC"):
+        client()
