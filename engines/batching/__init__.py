@@ -4,7 +4,8 @@ Three stages on threads (tokenise, forward, post-process) behind an asyncio fron
 threads talk in messages. Nothing here knows torch: what runs is any ``Model``.
 """
 
-from .batcher import Batcher, Done, Load, Overloaded
+from .batcher import Batcher, Closed, Done, Load, Overloaded
 from .model import Limits, Model, Tokenized
+from .stages import OutOfMemory
 
-__all__ = ["Batcher", "Done", "Limits", "Load", "Model", "Overloaded", "Tokenized"]
+__all__ = ["Batcher", "Closed", "Done", "Limits", "Load", "Model", "OutOfMemory", "Overloaded", "Tokenized"]

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...batching import Batcher, Done, Limits, Overloaded
-from ...batching.stages import OutOfMemory
+from ...batching import Batcher, Closed, Done, Limits, OutOfMemory, Overloaded
 from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import EncodeOutput, ItemError, Output, ScoreOutput, Timing, Usage
 from ...protocol.work import EncodeWork, ScoreWork, Work
-from ..base import EngineStatus, Reply, WorkError
+from ..base import EngineDead, EngineStatus, Reply, WorkError
 from . import loading
 from .quantize import quantized
 from .runner import QueryTooLong, Runner
@@ -180,6 +179,8 @@ class RetrievalEngine:
             raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=error.retry_after) from None
         except QueryTooLong as error:
             raise WorkError("INVALID_INPUT", str(error), param="query") from None
+        except Closed as error:
+            raise EngineDead(f"the engine of model {self.entry.name!r}: {error}") from None
         except OutOfMemory as error:
             raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=5.0) from None
         timing = Timing(

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from sentence_transformers.base.modules import Router, Transformer
 
 from ...batching import Tokenized
+from . import lean
 from .loading import cores
 from .texts import Text
 
 Features = dict[str, Any]
 
 NO_LIMIT = 1_000_000
+TOKENS_PER_CORE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Runner:
             model[0].register_forward_hook(_widen)
         for module in list(model)[1:]:
             module.float()
+        if self.device.type == "cpu" and isinstance(model[0], Transformer):
+            lean.install(model[0])
 
     def estimate(self, inputs: Sequence[Text]) -> int:
         """About four bytes of English to a token, and two special tokens."""
@@ -127,10 +131,10 @@ class Runner:
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Any], share: int) -> Any:
-        self._use_threads(max(1, self._cores // share))
         direct = isinstance(batch[0], Encoded)
         text: Text = batch[0].text if direct else batch[0]
         features = self._padded(batch) if direct else self._preprocessed(batch)
+        self._use_threads(features, share)
         features = {k: v.to(self.device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
         out = self.run_modules(features, {"task": text.task} if text.task else {})
         return self.results(out, text.wants)
@@ -201,10 +205,14 @@ class Runner:
             features["token_type_ids"] = torch.from_numpy(types)
         return features
 
-    def _use_threads(self, count: int) -> None:
+    def _use_threads(self, features: Features, share: int) -> None:
+        """Cores for this pass: its share of all, but none for so little work that waiting for each other costs more."""
+        if self.device.type != "cpu":
+            return
+        ids = features.get("input_ids")
+        tokens = ids.numel() if isinstance(ids, torch.Tensor) else TOKENS_PER_CORE * self._cores
         # counted per calling thread by OpenMP, so parallel forward passes don't disturb each other
-        if self.device.type == "cpu":
-            torch.set_num_threads(count)
+        torch.set_num_threads(max(1, min(self._cores // share, tokens // TOKENS_PER_CORE)))
 
 
 def to_numpy(values: torch.Tensor) -> NDArray[np.float32]:

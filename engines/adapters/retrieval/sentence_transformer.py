@@ -9,24 +9,29 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from ...protocol.events import EncodeOutput, ScoreOutput
 from ...protocol.work import EncodeWork
+from ..base import EngineLoadError
 from . import loading
 from .engine import RetrievalEngine, dense_output
 from .quantize import quantized
 from .runner import Features, Runner, to_numpy
 
+POOLING_NAMES = {"last": "lasttoken", "last_token": "lasttoken"}
+
 
 class DenseRunner(Runner):
     """Rows: a float32 vector, with ``multivector`` wanted a tuple of vector and (tokens, dims) unit token vectors."""
 
-    def __init__(self, model: Any, max_length: int | None, *, normalize: bool) -> None:
+    def __init__(self, model: Any, max_length: int | None, *, dims: int | None, normalize: bool) -> None:
         super().__init__(model, max_length)
+        self._dims = dims
         self._normalize = normalize
 
     def results(self, features: Features, wants: frozenset[str]) -> Any:
-        vectors = features["sentence_embedding"].float()
+        vectors = features["sentence_embedding"].float()[:, : self._dims]
         if self._normalize:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
         if "multivector" not in wants:
@@ -51,12 +56,37 @@ class SentenceTransformerEngine(RetrievalEngine):
         dtype = loading.precision(self.profile.compute_precision, on)
         arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
         model = SentenceTransformer(loading.model_path(self.profile), **arguments)
+        self._set_pooling(model)
         normalize = self.option("normalize")
         if normalize is False:
             for name, module in list(model.named_children()):
                 if isinstance(module, Normalize):
                     del model[int(name)]
-        return DenseRunner(model, self.max_length(), normalize=bool(normalize))
+        dims = self._dims(model)
+        if dims is not None:
+            normalize = normalize or any(isinstance(module, Normalize) for module in model)
+        return DenseRunner(model, self.max_length(), dims=dims, normalize=bool(normalize))
+
+    def _set_pooling(self, model: SentenceTransformer) -> None:
+        """The profile's pooling goes before the checkpoint's (a plain transformer has none, and gets the mean)."""
+        wanted = self.option("pooling")
+        poolings = [module for module in model if isinstance(module, Pooling)]
+        if wanted is None or not poolings:
+            return
+        mode = POOLING_NAMES.get(wanted, wanted)
+        if mode not in Pooling.POOLING_MODES:
+            raise EngineLoadError(f"unknown pooling {wanted!r}", error_class="InvalidConfig", permanent=True)
+        poolings[0].pooling_mode = mode
+
+    def _dims(self, model: SentenceTransformer) -> int | None:
+        """To how many dimensions vectors are cut: ``None`` where the entry's width is the model's own."""
+        own, wanted = model.get_embedding_dimension(), self.entry.dims.get("dense")
+        if wanted is None or own is None or wanted == own:
+            return None
+        if wanted > own:
+            message = f"{self.entry.name}: the entry says {wanted} dimensions, the model has {own}"
+            raise EngineLoadError(message, error_class="InvalidConfig", permanent=True)
+        return wanted
 
     def output(self, rows: Sequence[Any], work: EncodeWork) -> EncodeOutput:
         both = "multivector" in work.output_types

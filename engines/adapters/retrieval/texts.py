@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -50,16 +51,24 @@ class Templates:
             "document": options.get("doc_template"),
         }
         self._prefixes = {"query": options.get("query_prefix"), "document": options.get("doc_prefix")}
+        self._limits: dict[str, int | None] = {
+            "query": options.get("query_max_length"),
+            "document": options.get("doc_max_length"),
+        }
         self._default_instruction = options.get("default_instruction") or options.get("instruction")
         self._prompts = {name: prompt or "" for name, prompt in prompts.items()}
         self._default_prompt = self._prompts.get(default_prompt or "", "")
 
     def apply(self, text: str, task: Task | None, instruction: str | None, **fields: Any) -> Text:
         """The model input for ``text``; ``fields`` are other members of ``Text``."""
+        limit = self._limits[task] if task else None
+        if limit:
+            fields["limit"] = min(fields.get("limit") or limit, limit)
         template = self._templates.get(task or "document") if task or not instruction else None
         wanted = instruction or (self._default_instruction if task == "query" else None)
         if template:
-            whole = template.replace("{instruction}", wanted or "").replace("{text}", text)
+            parts = {"{instruction}": wanted or "", "{text}": text}
+            whole = re.sub(r"\{instruction\}|\{text\}", lambda found: parts[found[0]], template)
             return Text(whole, task=task, **fields)
         if wanted:
             return Text(text, prompt=wanted if wanted[-1].isspace() else wanted + " ", task=task, **fields)

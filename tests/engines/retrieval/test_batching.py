@@ -14,9 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines.batching import Batcher, Limits, Overloaded, Tokenized
-from engines.batching.batcher import Closed
-from engines.batching.stages import OutOfMemory
+from engines.batching import Batcher, Closed, Limits, OutOfMemory, Overloaded, Tokenized
 
 
 class Ran(MemoryError):
