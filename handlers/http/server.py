@@ -129,6 +129,8 @@ class Server:
             return await decode(context.raw, receive, plan.limit, context.filenames)
         assert decode is not None
         body = await read(context.raw, receive, plan.limit)
+        if not body and not plan.operation.body.required:
+            return None
         content_type = context.raw.get(b"content-type")
         if len(body) < THREAD_FROM:
             return decode(content_type, body)
@@ -143,7 +145,10 @@ class Server:
                 body, headers = self._pages[context.operation.id]
                 context.response_headers = {k: v for k, v in headers.items() if k != "content-type"}
                 return Answer(401, body, self.respond.headers(context, headers["content-type"]), done)
-        return self.respond.failure(plan.settle(failure), context, failure, done)
+        envelope = plan.settle(failure)
+        if plan.admin:
+            audit.record(context, envelope.status, failure.native)
+        return self.respond.failure(envelope, context, failure, done)
 
     async def options(self, request: AnyRequest, allow: str) -> ASGIApp:
         """Answer ``OPTIONS``: 204 with the methods of the path, and the CORS headers where they are asked for."""

@@ -7,7 +7,7 @@ import importlib
 import itertools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,7 @@ from litestar.testing import TestClient
 from codegen import config, generate
 from codegen.config import Source
 from codegen.document import read
+from handlers.http.envelopes import SHAPES, Shape
 from handlers.http.server import Server
 from handlers.settings import Settings
 
@@ -102,16 +103,23 @@ class Package:
     def operation(self, name: str) -> Any:
         return getattr(self.module("operations"), name.upper())
 
-    def client(self, handlers: Callable[[str], Any] = lambda tag: object(), **settings: Any) -> TestClient[Litestar]:
+    def client(
+        self,
+        handlers: Callable[[str], Any] = lambda tag: object(),
+        *,
+        shapes: Mapping[str, Shape] = SHAPES,
+        **settings: Any,
+    ) -> TestClient[Litestar]:
         """A client of the package's routes.
 
         Args:
             handlers: tag -> implementation.
+            shapes: envelopes by the name of their schema.
             settings: of the server.
         """
         operations, routes, interfaces = (self.module(name) for name in ("operations", "routes", "interfaces"))
         document = msgspec.json.decode(Path(operations.DOCUMENT).read_bytes())
-        serve = Server(operations.ALL, document, Settings(access_log=False, **settings), version="1.2.3")
+        serve = Server(operations.ALL, document, Settings(access_log=False, **settings), version="1.2.3", shapes=shapes)
         tags = {name: handlers(name) for name in interfaces.Handlers.__dataclass_fields__}
         return TestClient(
             Litestar(
