@@ -68,13 +68,12 @@ class VllmEngine:
         """
         model = await asyncio.to_thread(model_folder, self._profile)
         template = chat_template(self._profile)
-        arguments = engine_args(self._entry, self._profile, model)
         log.info("model %s: loading %s", self._name, model)
         guard.start()
         ticker = asyncio.create_task(self._tell_progress())
         try:
             with self._family.watch():
-                self._llm = llm = await asyncio.to_thread(_start, arguments, self._stats)
+                self._llm = llm = await asyncio.to_thread(self._start, model)
         finally:
             ticker.cancel()
         config, tokenizer = llm.model_config, llm.renderer.tokenizer
@@ -90,6 +89,19 @@ class VllmEngine:
         self._adapters = Adapters(self._profile.lora_paths)
         self._parsers = Parsers(tokenizer, config, tool_parser, loadtime.get("reasoning_parser"))
         log.info("model %s: ready, %s, context of %d tokens", self._name, config.dtype, self._context_length)
+
+    def _start(self, model: str) -> AsyncLLM:
+        try:
+            arguments = engine_args(self._entry, self._profile, model)
+            context = UsageContext.ENGINE_CONTEXT
+            return AsyncLLM.from_engine_args(arguments, usage_context=context, stat_loggers=[self._stats])
+        except EngineLoadError:
+            raise
+        except Exception as error:
+            # these are vLLM's for a model or an option it cannot serve; a process that died may do better next time
+            permanent = isinstance(error, ValueError | OSError | NotImplementedError | TypeError)
+            message = f"{type(error).__name__}: {error}"
+            raise EngineLoadError(message, error_class=type(error).__name__, permanent=permanent) from error
 
     async def _tell_progress(self) -> None:
         started = time.monotonic()
@@ -251,16 +263,6 @@ class VllmEngine:
                 llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown, 0.5)
         await asyncio.to_thread(self._family.end)
-
-
-def _start(arguments: Any, stats: Stats) -> AsyncLLM:
-    try:
-        return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.ENGINE_CONTEXT, stat_loggers=[stats])
-    except Exception as error:
-        # these are vLLM's for a model or an option it cannot serve; a process that died may do better next time
-        permanent = isinstance(error, ValueError | OSError | NotImplementedError | TypeError)
-        message = f"{type(error).__name__}: {error}"
-        raise EngineLoadError(message, error_class=type(error).__name__, permanent=permanent) from error
 
 
 def _ranked(outputs: list[CompletionOutput], n: int, stream: bool) -> list[tuple[int, CompletionOutput]]:

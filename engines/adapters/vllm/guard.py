@@ -33,7 +33,7 @@ _shell: subprocess.Popen[bytes] | None = None
 
 def start() -> None:
     """Watch over all engines of this process, from now on (once; only Linux has the means)."""
-    global _shell  # noqa: PLW0603  # one for the process
+    global _shell
     if _shell is not None or not sys.platform.startswith("linux"):
         return
     token = secrets.token_hex(16)

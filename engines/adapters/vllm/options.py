@@ -63,9 +63,12 @@ def model_folder(profile: Profile) -> str:
     """Where the weights are: a prepared folder for a ``package:`` source, otherwise the hub id or path as it is.
 
     Raises:
-        EngineLoadError: the package is missing.
+        EngineLoadError: the package or the folder is missing.
     """
     if not is_package(profile.source):
+        if profile.source.startswith(("/", ".", "~")) and not Path(profile.source).expanduser().is_dir():
+            message = f"the model's folder {profile.source!r} does not exist"
+            raise EngineLoadError(message, error_class="ModelFilesMissing", permanent=True)
         return profile.source
     try:
         return str(prepare(profile.source))

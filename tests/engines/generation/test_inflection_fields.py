@@ -89,9 +89,10 @@ async def test_allowed_token_ids_are_the_only_ones(engine: Engine, reference: tu
     assert {text for text in got.text.replace(" ", "| ").replace("yes", "|yes").split("|") if text.strip()} <= texts
 
 
-async def test_allowed_token_ids_outside_the_vocabulary_are_refused(engine: Engine) -> None:
-    error = await refusal(engine, work(STORY, sampling={"allowed_token_ids": (10_000_000,)}))
-    assert (error.code, error.param) == ("invalid_request", "allowed_token_ids")
+@pytest.mark.parametrize("name", ["allowed_token_ids", "stop_token_ids"])
+async def test_token_ids_outside_the_vocabulary_are_refused(engine: Engine, name: str) -> None:
+    error = await refusal(engine, work(STORY, sampling={name: (10_000_000,)}))
+    assert (error.code, error.param) == ("invalid_request", name)
 
 
 async def test_bad_words_are_not_said(engine: Engine) -> None:
