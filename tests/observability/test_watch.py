@@ -145,13 +145,15 @@ async def test_the_upgrade_is_refused_by_plain_http(token: str | None, status: i
 async def test_auth_without_tokens_is_500_and_a_plain_get_426() -> None:
     made = world(auth_mode="token")
     with Uvicorn(app.create_app(made.services, AccessLog(None))) as running:
+        async with httpx.AsyncClient() as http:
+            assert (await http.get(f"{running.url}{PATH}")).status_code == 500
         with pytest.raises(InvalidStatus) as refused:
             async with connect(f"ws://127.0.0.1:{running.port}{PATH}"):
                 pass
         assert refused.value.response.status_code == 500
-        assert httpx.get(f"{running.url}{PATH}").status_code == 500
     with Uvicorn(app.create_app(world().services, AccessLog(None))) as running:
-        response = httpx.get(f"{running.url}{PATH}")
+        async with httpx.AsyncClient() as http:
+            response = await http.get(f"{running.url}{PATH}")
         assert (response.status_code, response.headers["upgrade"]) == (426, "websocket")
 
 
