@@ -18,7 +18,7 @@ OPERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", CHAT),
     "completions": ("/v1/completions", {"model": CHAT_MODEL, "prompt": "One, two,", "max_tokens": 6}),
     "responses": ("/v1/responses", {"model": CHAT_MODEL, "input": "Hi", "max_output_tokens": 6}),
-    "generate": (f"/v1/generate/{CHAT_MODEL}", {"prompt": "One, two,", "max_new_tokens": 6}),
+    "generate": (f"/v1/generate/{CHAT_MODEL.replace('/', '__')}", {"prompt": "One, two,", "max_new_tokens": 6}),
     "embeddings": ("/v1/embeddings", {"model": EMBEDDING_MODEL, "input": ["one", "two"]}),
     "rerank v1": ("/v1/rerank", {"model": EMBEDDING_MODEL, "query": "light", "documents": ["lamp", "soup"]}),
     "rerank v2": ("/v2/rerank", {"model": EMBEDDING_MODEL, "query": "light", "documents": ["lamp", "soup"]}),

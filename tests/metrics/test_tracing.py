@@ -62,8 +62,9 @@ async def test_without_an_endpoint_the_callers_context_passes_through() -> None:
     assert inner.seen is WORK
 
 
-def test_without_an_endpoint_nothing_of_opentelemetry_is_imported() -> None:
-    script = "import app, sys; app.create_app(); print([name for name in sys.modules if 'opentelemetry' in name])"
+def test_without_an_endpoint_no_sdk_is_imported() -> None:
+    # Litestar imports names of the API by itself
+    script = "import app, sys; app.create_app(); print([n for n in sys.modules if n.startswith('opentelemetry.sdk')])"
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120
     )
