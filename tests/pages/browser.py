@@ -154,10 +154,10 @@ class Tab:
     async def text(self) -> str:
         return str(await self.run("document.body.innerText"))
 
-    async def picture(self, path: Path) -> None:
-        """The whole page as PNG."""
+    async def picture(self, path: Path, *, whole: bool = True) -> None:
+        """The page as PNG: all of it, or what a window shows."""
         await self.call("Page.bringToFront")
-        taken = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        taken = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         await asyncio.to_thread(path.write_bytes, base64.b64decode(taken["data"]))
 
     async def _read(self) -> None:

@@ -110,8 +110,8 @@ async def test_playground_chats_compares_and_ranks(
         await sign_in(tab)
         await tab.until("document.getElementById('chat-model').options.length", "the models")
         await tab.run(
-            "window.seen = new Set(); const turn = () => document.querySelector('.turn.assistant');"
-            "const look = () => seen.add(turn()?.textContent);"
+            "window.seen = new Set(); const answer = () => document.querySelector('.turn.assistant');"
+            "const look = () => seen.add(answer()?.textContent);"
             "const all = {childList: true, subtree: true, characterData: true};"
             "new MutationObserver(look).observe(document.getElementById('talk'), all);"
             "document.getElementById('chat-tokens').value = 24; document.getElementById('chat').requestSubmit()"
@@ -154,7 +154,7 @@ async def test_reference_renders_offline(
         pytest.skip("Redoc has one theme")
     async with await browser.open(f"{server.url}/docs", width=width) as tab:
         await tab.until("document.body.innerText.includes('chat/completions')", "the rendered document")
-        await tab.picture(pictures / f"docs-{width}.png")
+        await tab.picture(pictures / f"docs-{width}.png", whole=False)
         assert own_faults(tab) == []
 
 
