@@ -13,6 +13,7 @@ from tests.live import ADMIN_KEY, KEY, Server
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that asks for ``KEY``, with its models loaded. When it has stopped, no process of it may be left."""
     settings = {"SIE_AUTH_MODE": "token", "SIE_AUTH_TOKENS": KEY, "SIE_ADMIN_TOKEN": ADMIN_KEY}
+    settings["SIE_ALLOW_CHAT_TEMPLATE"] = "true"
     running = Server(tmp_path_factory.mktemp("server") / "server.log", settings)
     try:
         running.start()

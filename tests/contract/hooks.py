@@ -16,6 +16,7 @@ LENGTHS = {
     "proxy_completions": "max_tokens",
     "proxy_responses": "max_output_tokens",
     "proxy_generate": "max_new_tokens",
+    "create_chat_completion": "max_completion_tokens",
 }
 SMALL = {"max_completion_tokens": 4, "max_tokens": 4, "max_output_tokens": 4, "max_new_tokens": 4, "n": 2, "best_of": 2}
 

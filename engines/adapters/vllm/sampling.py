@@ -122,6 +122,8 @@ def _plain(sampling: Sampling, profile: Profile) -> dict[str, Any]:
 
 def _stops(sampling: Sampling, profile: Profile, vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
     """Stop strings and stop tokens. A stop token's text that is no single token is a stop string."""
+    # an id beyond the vocabulary would be an index beyond the logits
+    _inside(sampling.stop_token_ids, vocabulary, "stop_token_ids")
     strings, tokens = list(sampling.stop), list(sampling.stop_token_ids)
     for text in (*sampling.stop_tokens, *(profile.runtime.get("stop_tokens") or ())):
         index = vocabulary.index(text)

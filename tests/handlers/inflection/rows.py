@@ -210,6 +210,7 @@ GUIDED: Final = [
     refuses({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
     refuses({"guided_regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
     refuses({"guided_regex": "a", "tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+    refuses({"guided_regex": "a", "allowed_token_ids": [1]}, "allowed_token_ids"),
     unsupported({"guided_regex": "a", "model": "org/plain"}, "guided_regex"),
     takes({"guided_regex": "a", "guided_decoding_backend": "llguidance"}, {"grammar.kind": "regex"}),
     takes({"guided_decoding_backend": "auto"}, {"grammar": ABSENT}),
