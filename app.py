@@ -19,6 +19,7 @@ from litestar import Litestar, Request, asgi, get
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from engines.cli import ModelsCLI
 from engines.cluster import Cluster
 from engines.protocol import tracing
 from engines.protocol.tracing import Tracing
@@ -116,7 +117,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
             own,
             access,
             version=_version(),
-            plugins=[WorkerCLI()],
+            plugins=[WorkerCLI(), ModelsCLI()],
             lifespan=[lambda _: _Life(alone.server, access, cluster, services).span()],
         )
         alone.application.state.server = alone.server
@@ -126,7 +127,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         openapi_config=None,
         logging_config=None,
         exception_handlers={HTTPException: serve.unrouted, Exception: serve.crashed},
-        plugins=[WorkerCLI()],
+        plugins=[WorkerCLI(), ModelsCLI()],
         lifespan=[lambda _: _Life(serve, access, cluster, services, traces).span()],
     )
     application.state.server = serve

@@ -60,7 +60,7 @@ def test_the_walk_is_over_every_route_there_is() -> None:
         assert own or plain in walked or route.path in BEYOND or plain + "/status" in walked, route.path
 
 
-@pytest.mark.parametrize(("method", "path", "security"), ROUTES, ids=lambda value: str(value))
+@pytest.mark.parametrize(("method", "path", "security"), ROUTES, ids=str)
 def test_route_is_guarded_exactly_as_the_document_says(method: str, path: str, security: list[Any]) -> None:
     admin = method != "GET" and path.startswith(ADMIN_PREFIXES)
     refusals = {(401, "UNAUTHORIZED"), (403, "FORBIDDEN"), (500, "GATEWAY_AUTH_MISCONFIGURED")}
