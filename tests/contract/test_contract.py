@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 from generated.sie import operations
-from tests.contract.hooks import affordable, answerable
+from tests.contract.hooks import administered, affordable, answerable
 from tests.contract.obedience import OBEDIENT
 from tests.live import ADMIN_KEY, EMBEDDING_MODEL, KEY
 from tests.pending import PENDING
@@ -30,6 +30,7 @@ ANSWERS: defaultdict[str, Counter[int]] = defaultdict(Counter)
 def test_operation_keeps_its_contract(case: schemathesis.Case, base_url: str) -> None:
     affordable(case)
     answerable(case)
+    administered(case)
     response = case.call_and_validate(base_url=base_url)
     ANSWERS[case.operation.definition.raw["operationId"]][response.status_code] += 1
 
@@ -38,6 +39,12 @@ def test_operation_keeps_its_contract(case: schemathesis.Case, base_url: str) ->
 def test_contract_was_tested_on_answers_too(operation: str) -> None:
     assert operation in ANSWERS, "runs after the tests above"
     assert ANSWERS[operation][200] >= 3, ANSWERS[operation]
+
+
+@pytest.mark.parametrize(("operation", "status"), [("create_pool", 201), ("resolve_config", 200)])
+def test_admin_operations_were_tested_on_answers_too(operation: str, status: int) -> None:
+    assert operation in ANSWERS, "runs after the tests above"
+    assert ANSWERS[operation][status] >= 1, ANSWERS[operation]
 
 
 @pytest.mark.parametrize("operation", UNSERVED, ids=lambda operation: operation.id)
