@@ -133,7 +133,8 @@ def one_constraint_at_a_time(body: Body) -> None:
         asked.append("response_format")
     if given(body.tool_choice) not in (None, "auto", "none"):
         asked.append("tool_choice")
-    if asked and given(body.allowed_token_ids):
+    tokens = given(body.allowed_token_ids)
+    if asked and tokens:
         asked.append("allowed_token_ids")  # no token might be left that both allow
     if len(asked) > 1:
         raise InvalidField(asked[1], f"'{asked[1]}' cannot be combined with '{asked[0]}'")
