@@ -84,7 +84,7 @@ class Reply(Protocol):
 
 
 class Engine(Protocol):
-    """One loaded (model, profile). Methods run on the worker's event loop; heavy work belongs on threads or processes."""
+    """One loaded (model, profile). Methods run on the event loop of the worker, heavy work elsewhere."""
 
     async def load(self) -> None:
         """Load the weights, reporting progress in the log.

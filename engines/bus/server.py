@@ -75,13 +75,16 @@ class EmbeddedServer:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
 
-    async def _spawn(self) -> None:
-        assert self._directory is not None
-        directory = Path(self._directory)
+    def _configure(self, directory: Path) -> Path:
         directory.mkdir(mode=0o700, exist_ok=True)
         config = directory / "nats.conf"
         config.touch(mode=0o600)
         config.write_text(_config(directory, self._port, self.token))
+        return config
+
+    async def _spawn(self) -> None:
+        assert self._directory is not None
+        config = self._configure(Path(self._directory))
         launcher = str(Path(__file__).with_name("launch.py"))
         arguments = [sys.executable, "-I", launcher, str(os.getpid()), binary(), "-c", str(config)]
         # its own group: Ctrl-C on the terminal is for the gateway, which stops this server last

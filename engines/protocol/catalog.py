@@ -72,7 +72,11 @@ class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
     def outputs(self) -> tuple[str, ...]:
         """Output names of the wire: vector kinds, ``score``, ``json`` for extract, ``tokens`` for generate."""
         names = list(self.dims)
-        names += [wire for task, wire in (("score", "score"), ("extract", "json"), ("generate", "tokens")) if task in self.tasks]
+        names += [
+            wire
+            for task, wire in (("score", "score"), ("extract", "json"), ("generate", "tokens"))
+            if task in self.tasks
+        ]
         return tuple(names)
 
 

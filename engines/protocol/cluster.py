@@ -96,7 +96,10 @@ class DispatchError(Exception):
     """Work could not be handed to the cluster. ``retry_after`` is in seconds, ``None`` when a retry is no use."""
 
     def __init__(
-        self, code: Literal["provisioning", "backpressure", "queue_unavailable"], message: str, retry_after: int | None = None
+        self,
+        code: Literal["provisioning", "backpressure", "queue_unavailable"],
+        message: str,
+        retry_after: int | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
