@@ -91,7 +91,7 @@ class EmbeddedServer:
         self._process = await asyncio.create_subprocess_exec(
             *arguments, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )
-        self._port = await self._wait_for_port(directory)
+        self._port = await self._wait_for_port(config.parent)
 
     async def _wait_for_port(self, directory: Path) -> int:
         assert self._process is not None
