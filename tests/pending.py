@@ -1,5 +1,3 @@
 """Operations whose issue has not come yet: they answer 501 in their envelope, which no document can promise."""
 
-PENDING = {
-    "status_page",
-}
+PENDING: set[str] = set()

@@ -28,4 +28,5 @@ def test_a_handler_takes_what_its_route_passes(operation: operations.Operation) 
     assert inspect.iscoroutinefunction(found)
     arguments = ["context", *(p.name for p in operation.parameters if p.location == "path")]
     arguments += ["body"] if operation.body else []
+    arguments += ["socket"] if operation.websocket else []
     inspect.signature(found).bind(*arguments)
