@@ -194,7 +194,7 @@ class Stages:
     def _schedule(self) -> None:
         """Own the waiting set: pieces come in, batches go out to idle workers."""
         schedule = Schedule(padded=self._model.padded)
-        idle: deque[queue.SimpleQueue[Any]] = deque()
+        idle: list[queue.SimpleQueue[Any]] = []
         budget = self._limits.batch_tokens
         faultless = 0
         while True:
@@ -220,7 +220,8 @@ class Stages:
                 pieces = schedule.take(min(budget, self._portion(schedule, len(idle))))
                 others = len(idle) - 1 if schedule.waiting else 0
                 busy = len(self._workers) - len(idle) + 1
-                idle.popleft().put(Batch(pieces, min(len(self._workers), busy + others)))
+                # the one that worked last has the weights in its core's cache
+                idle.pop().put(Batch(pieces, min(len(self._workers), busy + others)))
             self.running = len(self._workers) - len(idle)
 
     def _portion(self, schedule: Schedule, idle: int) -> int:
