@@ -1,19 +1,17 @@
-"""Generation with vLLM's ``AsyncLLM``."""
+"""Generation with vLLM's ``AsyncLLM``. vLLM is imported when the first engine is created."""
 
 from __future__ import annotations
 
 from ...protocol.catalog import ModelEntry, Profile
+from ..base import Engine
+from .environment import prepare
+
+# vLLM reads its environment when it is imported
+prepare()
 
 
-def create(entry: ModelEntry, profile: Profile) -> VllmEngine:
+def create(entry: ModelEntry, profile: Profile) -> Engine:
     """A new engine for one profile of a generation model."""
+    from .engine import VllmEngine
+
     return VllmEngine(entry, profile)
-
-
-from . import environment as _environment  # noqa: E402  vLLM reads its environment when it is imported
-
-_environment.prepare()
-
-from .engine import VllmEngine  # noqa: E402
-
-__all__ = ["VllmEngine", "create"]

@@ -18,7 +18,13 @@ DEFAULTS = {
 }
 
 
+FEW_CORES = 2
+
+
 def prepare() -> None:
     """Set the defaults that are not set yet."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
+    if len(os.sched_getaffinity(0)) <= FEW_CORES:
+        # by itself vLLM leaves a core to the process that owns the engine: half of the machine, where that one is idle
+        os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")

@@ -155,6 +155,8 @@ def _translated(option: str, value: Any, gpu: bool) -> dict[str, Any]:
             return {"gpu_memory_utilization": value} if gpu else {}
         case "max_seq_length":
             return {"max_model_len": value}
+        case "matmul_precision":
+            return _matmul(value, gpu)
         case "disable_cuda_graph":
             return {"enforce_eager": True} if gpu and value else {}
         case "attention_backend":
@@ -168,6 +170,15 @@ def _translated(option: str, value: Any, gpu: bool) -> dict[str, Any]:
         case "extra_launch_args":
             return _launch(value)
     raise _refusal(f"loadtime.{option}")
+
+
+def _matmul(value: Any, gpu: bool) -> dict[str, Any]:
+    """``bfloat16``: products of a float32 model with bfloat16 inputs, where the CPU has tiles for them."""
+    if value not in ("bfloat16", "float32"):
+        raise _refusal(f"loadtime.matmul_precision: {value!r}")
+    if value == "float32" or gpu or not torch.cpu._is_amx_tile_supported():
+        return {}
+    return {"worker_extension_cls": "engines.adapters.vllm.matmul.Bfloat16Matmul"}
 
 
 def _speculative(value: dict[str, Any]) -> dict[str, Any]:
