@@ -115,13 +115,12 @@ LOADTIME: Schema = {
     "input_format": TEXT,
     "intermediate_size": COUNT,
     "lora_paths": MapOf(TEXT),  # ours: served name to hub id or path
+    "matmul_precision": TEXT,  # ours: inputs of the products of a float32 model on the CPU
     "max_concurrent_requests": COUNT,
-    "max_pending_tokens": COUNT,  # ours: tokens under way at which retrieval engines refuse more
     "max_file_size_bytes": COUNT,
     "max_len": COUNT,
     "max_num_pages": COUNT,
-    "max_pending_tokens": COUNT,  # ours: how much an encoder queues before it refuses
-    "matmul_precision": TEXT,  # ours: inputs of the products of a float32 model on the CPU
+    "max_pending_tokens": COUNT,  # ours: tokens under way at which retrieval engines refuse more
     "max_seq_length": COUNT,
     "mem_fraction_static": NUMBER,
     "memory_footprint_bytes": COUNT,
