@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -13,6 +14,16 @@ log = logging.getLogger("sie.bus")
 
 PENDING_BYTES = 64 << 20
 RECONNECT_PAUSE = 0.2
+
+
+class _Client(Client):  # type: ignore[misc]  # nats-py has no types
+    """A client that knows that it was closed on purpose; nats-py overwrites its status while it reconnects."""
+
+    left = False
+
+    async def close(self) -> None:
+        self.left = True
+        await super().close()
 
 
 async def connect(
@@ -30,10 +41,13 @@ async def connect(
     if not settings.url:
         raise ValueError("SIE_NATS_URL is not set")
 
-    async def failed(error: Exception) -> None:
-        log.warning("bus: %s", _describe(error))
+    client = _Client()
 
-    client = Client()
+    async def failed(error: Exception) -> None:
+        if client.left and asyncio.current_task() is client._reconnection_task:
+            # nats-py can miss the cancellation of its reconnecting, and would go on for ever
+            raise asyncio.CancelledError
+        log.warning("bus: %s", _describe(error))
 
     async def lost() -> None:
         if client.is_closed:
