@@ -271,7 +271,7 @@ async def test_guided_whitespace_pattern(engine: Engine) -> None:
     assert "\n\n" in spaced
 
 
-@pytest.mark.xfail(reason="the trigger was not taken in the first run of this test; cause unknown: issue 7 stays open on it")
+@pytest.mark.xfail(reason="the trigger was not taken when this test first ran, cause unknown: issue 7 is open on it")
 async def test_structural_tag(engine: Engine) -> None:
     free = (await answer(engine, work(CAPITAL))).text
     begin = free.split()[0]
