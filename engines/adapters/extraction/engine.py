@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from ...batching import Batcher, Done, Limits, Model, Overloaded
-from ...batching.stages import OutOfMemory
-from ...protocol.catalog import ModelEntry, Profile
+from ...batching import Batcher, Limits, Model
 from ...protocol.events import ExtractOutput, ItemError, Timing, Usage
 from ...protocol.work import ExtractWork, Item, Work
-from ..base import EngineStatus, Reply, WorkError
+from ..base import Reply, WorkError
+from ..batched import BatchedEngine
 from . import documents
 
 S = TypeVar("S")
@@ -20,17 +19,11 @@ CPU_BATCH_TOKENS = 2048
 PENDING_BATCHES = 16
 
 
-class ExtractionEngine(Generic[S]):
+class ExtractionEngine(BatchedEngine, Generic[S]):
     """One loaded model behind a batcher. ``S`` is what a subclass makes of a request's parameters."""
 
     option_names: ClassVar[frozenset[str]] = frozenset()
     takes_instruction: ClassVar[bool] = False
-
-    def __init__(self, entry: ModelEntry, profile: Profile) -> None:
-        self.entry = entry
-        self.profile = profile
-        self.memory_bytes = 0
-        self._batcher: Batcher | None = None
 
     async def load(self) -> None:
         """Load the weights on a thread.
@@ -58,35 +51,18 @@ class ExtractionEngine(Generic[S]):
         counts = [len(of_text) for of_text in pieces]
         inputs = [piece for of_text in pieces for piece in of_text]
 
-        def finish(rows: Sequence[Any]) -> list[dict[str, Any]]:
+        def finish(rows: Sequence[Any]) -> ExtractOutput:
             left = iter(rows)
             results = []
             for item, text, count in zip(work.items, texts, counts, strict=True):
                 results.append(self._result(item, text, [next(left) for _ in range(count)], settings))
-            return results
+            return ExtractOutput(items=results)
 
         if not inputs:
             reply.admitted()
-            reply.completed(usage=Usage(), timing=Timing(), output=ExtractOutput(items=finish([])))
+            reply.completed(usage=Usage(), timing=Timing(), output=finish([]))
             return
-        await self._submit(inputs, finish, reply)
-
-    def status(self) -> EngineStatus:
-        if self._batcher is None:
-            return EngineStatus()
-        load = self._batcher.load()
-        return EngineStatus(
-            queue_depth=load.requests,
-            inflight_batches=load.running,
-            pending_cost=load.pending_tokens,
-            memory_bytes=self.memory_bytes,
-        )
-
-    async def close(self) -> None:
-        """Stop the threads and free the weights."""
-        if self._batcher is not None:
-            await self._batcher.close()
-        self._batcher = None
+        await self.submit(inputs, finish, reply)
 
     # --- for subclasses ---------------------------------------------------------------------------------------------
 
@@ -177,27 +153,6 @@ class ExtractionEngine(Generic[S]):
             # the caller has bytes; offsets mean something only beside the text
             result["data"] = {"text": text}
         return result
-
-    async def _submit(self, inputs: Sequence[Any], finish: Any, reply: Reply) -> None:
-        assert self._batcher is not None, "load() comes first"
-        try:
-            waiting = self._batcher.submit(inputs, finish)
-            reply.admitted()
-            done: Done[list[dict[str, Any]]] = await waiting
-        except Overloaded as error:
-            raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=error.retry_after) from None
-        except OutOfMemory as error:
-            raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=5.0) from None
-        timing = Timing(
-            queue_ms=done.queue_ms,
-            tokenization_ms=done.tokenization_ms,
-            inference_ms=done.inference_ms,
-            postprocessing_ms=done.postprocessing_ms,
-            total_ms=done.total_ms,
-        )
-        reply.completed(
-            usage=Usage(prompt_tokens=sum(done.tokens)), timing=timing, output=ExtractOutput(items=done.value)
-        )
 
 
 def invalid(field: str, message: str) -> WorkError:

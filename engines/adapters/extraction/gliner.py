@@ -15,6 +15,7 @@ from ...batching import Model, Tokenized
 from ...protocol.events import ItemError
 from ...protocol.work import ExtractWork
 from ..base import EngineLoadError
+from ..files import model_files
 from ..retrieval import loading
 from .engine import ExtractionEngine, entity, invalid
 
@@ -131,7 +132,7 @@ class GlinerEngine(ExtractionEngine[Settings]):
 
     def _make(self) -> Model:
         on = loading.device()
-        folder = loading.model_path(self.profile)
+        folder = model_files(self.profile)
         dtype = loading.precision(self.profile.compute_precision or (None if on.type == "cuda" else "float32"), on)
         model = GLiNER.from_pretrained(
             folder,

@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from ...batching import Model, Tokenized
 from ...protocol.work import ExtractWork
 from ..base import EngineLoadError
+from ..files import model_files
 from ..retrieval import loading
 from .engine import ExtractionEngine, invalid
 
@@ -108,7 +109,7 @@ class NliEngine(ExtractionEngine[Settings]):
 
     def _make(self) -> Model:
         on = loading.device()
-        folder = loading.model_path(self.profile)
+        folder = model_files(self.profile)
         given = loading.library_arguments(
             self.entry, self.profile, loading.precision(self.profile.compute_precision, on), on
         )

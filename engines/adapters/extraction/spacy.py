@@ -13,7 +13,7 @@ from ...batching import Model, Tokenized
 from ...protocol.events import ItemError
 from ...protocol.work import ExtractWork
 from ..base import EngineLoadError
-from ..retrieval.loading import model_path
+from ..files import model_files
 from .engine import ExtractionEngine, entity, invalid
 
 log = logging.getLogger("sie.extract")
@@ -78,7 +78,7 @@ class SpacyEngine(ExtractionEngine[Settings]):
             if name not in ("max_pending_tokens", "max_concurrent_requests", "memory_footprint_bytes"):
                 raise EngineLoadError(f"spaCy has nothing for {name}", error_class="UnsupportedOption", permanent=True)
         try:
-            pipeline = spacy.load(model_path(self.profile), exclude=list(UNUSED))
+            pipeline = spacy.load(model_files(self.profile), exclude=list(UNUSED))
         except (OSError, ValueError, ImportError) as error:
             message = f"{self.entry.name}: {error}"
             raise EngineLoadError(message, error_class=type(error).__name__, permanent=True) from error

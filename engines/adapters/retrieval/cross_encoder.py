@@ -13,6 +13,7 @@ from sentence_transformers.base.modules import Transformer
 from ...protocol.events import ScoreOutput
 from ...protocol.work import ScoreWork
 from ..base import EngineLoadError
+from ..files import model_files
 from . import loading
 from .engine import RetrievalEngine
 from .runner import Features, Runner
@@ -40,7 +41,7 @@ class CrossEncoderEngine(RetrievalEngine):
         on = loading.device()
         dtype = loading.precision(self.profile.compute_precision, on)
         arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
-        model = CrossEncoder(loading.model_path(self.profile), **arguments)
+        model = CrossEncoder(model_files(self.profile), **arguments)
         if model.num_labels > BINARY:
             raise EngineLoadError(
                 f"{self.entry.name}: {model.num_labels} labels are a classification, not a score",

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...batching import Batcher, Closed, Done, Limits, OutOfMemory, Overloaded
+from ...batching import Batcher, Limits
 from ...protocol.catalog import ModelEntry, Profile
-from ...protocol.events import EncodeOutput, ItemError, Output, ScoreOutput, Timing, Usage
+from ...protocol.events import EncodeOutput, ItemError, ScoreOutput, Timing, Usage
 from ...protocol.work import EncodeWork, ScoreWork, Work
-from ..base import EngineDead, EngineStatus, Reply, WorkError
+from ..base import Reply, WorkError
+from ..batched import BatchedEngine
 from . import loading
 from .quantize import quantized
 from .runner import QueryTooLong, Runner
@@ -25,19 +26,16 @@ PENDING_BATCHES = 16
 """Batches' worth of tokens that may wait before new requests are refused."""
 
 
-class RetrievalEngine:
+class RetrievalEngine(BatchedEngine):
     """One loaded model behind a batcher. Subclasses load the library's class and read its results."""
 
     outputs: ClassVar[tuple[str, ...]] = ()
     score_wants: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, entry: ModelEntry, profile: Profile) -> None:
-        self.entry = entry
-        self.profile = profile
+        super().__init__(entry, profile)
         self.runner: Runner | None = None
-        self._batcher: Batcher | None = None
         self.templates = Templates(profile, {}, None)
-        self._memory_bytes = 0
 
     async def load(self) -> None:
         """Load the weights on a thread of its own.
@@ -62,23 +60,9 @@ class RetrievalEngine:
         else:
             raise WorkError("INVALID_INPUT", f"model {self.entry.name!r} does not do {type(work).__name__}")
 
-    def status(self) -> EngineStatus:
-        if self._batcher is None:
-            return EngineStatus()
-        load = self._batcher.load()
-        return EngineStatus(
-            queue_depth=load.requests,
-            inflight_batches=load.running,
-            pending_cost=load.pending_tokens,
-            memory_bytes=self._memory_bytes,
-            metrics=self._batcher.metrics(),
-        )
-
     async def close(self) -> None:
         """Stop the threads and free the weights."""
-        if self._batcher is not None:
-            await self._batcher.close()
-        self._batcher = None
+        await super().close()
         self.runner = None
 
     # --- for subclasses ---------------------------------------------------------------------------------------------
@@ -118,7 +102,7 @@ class RetrievalEngine:
         model = runner.model
         self.templates = Templates(self.profile, model.prompts, model.default_prompt_name)
         tensors = [*model.parameters(), *model.buffers()]
-        self._memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        self.memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return runner
 
     def _limits(self) -> Limits:
@@ -157,40 +141,24 @@ class RetrievalEngine:
             reply.admitted()
             reply.completed(usage=Usage(), timing=Timing(), output=EncodeOutput(errors=errors))
             return
-        await self._submit(inputs, finish, reply)
+        await self.submit(inputs, finish, reply)
 
     async def _score(self, work: ScoreWork, reply: Reply) -> None:
         query = self._needed(text_of(work.query), "query")
         documents = [self._needed(text_of(item), f"items[{i}]") for i, item in enumerate(work.items)]
-        await self._submit(self.score_inputs(query, documents, work), self.scores, reply)
+        await self.submit(self.score_inputs(query, documents, work), self.scores, reply)
 
     def _needed(self, text: str | ItemError, place: str) -> str:
         if isinstance(text, ItemError):
             raise WorkError(text.code, f"{place}: {text.message}", param=place)
         return text
 
-    async def _submit(self, inputs: Sequence[Text], finish: Any, reply: Reply) -> None:
-        assert self._batcher is not None
+    async def submit(self, inputs: Sequence[Text], finish: Any, reply: Reply) -> None:
+        """As every batched engine, and ``INVALID_INPUT`` for a query that leaves a document no room."""
         try:
-            waiting = self._batcher.submit(inputs, finish)
-            reply.admitted()
-            done: Done[Output] = await waiting
-        except Overloaded as error:
-            raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=error.retry_after) from None
+            await super().submit(inputs, finish, reply)
         except QueryTooLong as error:
             raise WorkError("INVALID_INPUT", str(error), param="query") from None
-        except Closed as error:
-            raise EngineDead(f"the engine of model {self.entry.name!r}: {error}") from None
-        except OutOfMemory as error:
-            raise WorkError("RESOURCE_EXHAUSTED", str(error), retry_after=5.0) from None
-        timing = Timing(
-            queue_ms=done.queue_ms,
-            tokenization_ms=done.tokenization_ms,
-            inference_ms=done.inference_ms,
-            postprocessing_ms=done.postprocessing_ms,
-            total_ms=done.total_ms,
-        )
-        reply.completed(usage=Usage(prompt_tokens=sum(done.tokens)), timing=timing, output=done.value)
 
 
 def dense_output(vectors: Sequence[Any], dims: int, work: EncodeWork) -> EncodeOutput:

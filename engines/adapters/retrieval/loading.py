@@ -23,20 +23,6 @@ PRECISIONS: dict[str, torch.dtype] = {
 }
 
 
-def model_path(profile: Profile) -> str:
-    """A folder, or a hub id when the source is neither a package nor a folder. May prepare files; blocks.
-
-    Raises:
-        EngineLoadError: the files are not there.
-    """
-    if embedded.is_package(profile.source):
-        try:
-            return str(embedded.prepare(profile.source))
-        except embedded.ModelFilesMissing as error:
-            raise EngineLoadError(str(error), error_class="ModelFilesMissing", permanent=True) from error
-    return profile.source
-
-
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

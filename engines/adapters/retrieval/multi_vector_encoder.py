@@ -10,6 +10,7 @@ from sentence_transformers import MultiVectorEncoder
 
 from ...protocol.events import EncodeOutput, ScoreOutput
 from ...protocol.work import EncodeWork
+from ..files import model_files
 from . import loading
 from .engine import RetrievalEngine
 from .quantize import quantized
@@ -42,7 +43,7 @@ class MultiVectorEncoderEngine(RetrievalEngine):
         on = loading.device()
         dtype = loading.precision(self.profile.compute_precision, on)
         arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
-        model = MultiVectorEncoder(loading.model_path(self.profile), **arguments)
+        model = MultiVectorEncoder(model_files(self.profile), **arguments)
         return MultiVectorRunner(model, self.max_length(), normalize=bool(self.option("normalize")))
 
     def output(self, rows: Sequence[Any], work: EncodeWork) -> EncodeOutput:

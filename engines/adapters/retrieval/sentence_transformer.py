@@ -14,6 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from ...protocol.events import EncodeOutput, ScoreOutput
 from ...protocol.work import EncodeWork
 from ..base import EngineLoadError
+from ..files import model_files
 from . import loading
 from .engine import RetrievalEngine, dense_output
 from .quantize import quantized
@@ -55,7 +56,7 @@ class SentenceTransformerEngine(RetrievalEngine):
         on = loading.device()
         dtype = loading.precision(self.profile.compute_precision, on)
         arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
-        model = SentenceTransformer(loading.model_path(self.profile), **arguments)
+        model = SentenceTransformer(model_files(self.profile), **arguments)
         self._set_pooling(model)
         normalize = self.option("normalize")
         if normalize is False:

@@ -13,6 +13,7 @@ from sentence_transformers.util import select_max_active_dims
 
 from ...protocol.events import EncodeOutput, ScoreOutput, SparseVector
 from ...protocol.work import EncodeWork
+from ..files import model_files
 from . import loading
 from .engine import RetrievalEngine
 from .quantize import tensor
@@ -70,7 +71,7 @@ class SparseEncoderEngine(RetrievalEngine):
         on = loading.device()
         dtype = loading.precision(self.profile.compute_precision, on)
         arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
-        return SparseRunner(SparseEncoder(loading.model_path(self.profile), **arguments), self.max_length())
+        return SparseRunner(SparseEncoder(model_files(self.profile), **arguments), self.max_length())
 
     def output(self, rows: Sequence[Any], work: EncodeWork) -> EncodeOutput:
         """Values are float16 when asked for and float32 with any other dtype (contract F.3)."""

@@ -10,10 +10,9 @@ import ctranslate2
 import faster_whisper
 from faster_whisper import WhisperModel
 
-from engines import embedded
-
 from ...protocol.catalog import ModelEntry, Profile
 from ..base import EngineLoadError
+from ..files import model_files
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 ELSEWHERE = frozenset(("max_concurrent_requests", "memory_footprint_bytes"))
@@ -49,11 +48,9 @@ def model_source(profile: Profile) -> str:
     Raises:
         EngineLoadError: the package is not installed.
     """
-    if embedded.is_package(profile.source):
-        try:
-            return str(embedded.prepare(profile.source))
-        except embedded.ModelFilesMissing as error:
-            raise EngineLoadError(str(error), error_class="ModelFilesMissing", permanent=True) from error
+    files = model_files(profile)
+    if files != profile.source:
+        return files
     name = profile.source.removeprefix("openai/whisper-")
     return name if name != profile.source and name in faster_whisper.available_models() else profile.source
 

@@ -20,12 +20,13 @@ from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import GenerateOutput, Timing, Usage
 from ...protocol.work import ExtractWork, GenerateWork, Work
 from ..base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
+from ..files import model_files
 from . import extraction, guard, processes
 from .adapters import Adapters
 from .beams import BeamSearch
 from .grammar import Grammars
 from .logprobs import Vocabulary, of_prompt
-from .options import chat_template, engine_args, model_folder
+from .options import chat_template, engine_args
 from .outputs import Choice
 from .parsers import Parsers, Plan
 from .prompts import Prompts
@@ -66,7 +67,7 @@ class VllmEngine:
         Raises:
             EngineLoadError: the model cannot be served.
         """
-        model = await asyncio.to_thread(model_folder, self._profile)
+        model = await asyncio.to_thread(model_files, self._profile)
         template = chat_template(self._profile)
         log.info("model %s: loading %s", self._name, model)
         guard.start()

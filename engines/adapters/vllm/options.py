@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from vllm import AsyncEngineArgs
 
-from ...embedded import ModelFilesMissing, is_package, prepare
 from ...protocol.catalog import ModelEntry, Profile
 from ..base import EngineLoadError
 from .adapters import max_rank
@@ -57,23 +56,6 @@ LAUNCH_FLAGS = {
 
 ATTENTION = {"flashinfer": "FLASHINFER", "fa3": "FLASH_ATTN", "fa4": "FLASH_ATTN", "triton": "TRITON_ATTN"}
 SPECULATION = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "MTP": "mtp", "NGRAM": "ngram"}
-
-
-def model_folder(profile: Profile) -> str:
-    """Where the weights are: a prepared folder for a ``package:`` source, otherwise the hub id or path as it is.
-
-    Raises:
-        EngineLoadError: the package or the folder is missing.
-    """
-    if not is_package(profile.source):
-        if profile.source.startswith(("/", ".", "~")) and not Path(profile.source).expanduser().is_dir():
-            message = f"the model's folder {profile.source!r} does not exist"
-            raise EngineLoadError(message, error_class="ModelFilesMissing", permanent=True)
-        return profile.source
-    try:
-        return str(prepare(profile.source))
-    except ModelFilesMissing as error:
-        raise EngineLoadError(str(error), error_class="ModelFilesMissing", permanent=True) from error
 
 
 def chat_template(profile: Profile) -> str | None:
