@@ -15,7 +15,6 @@ that bus, and workers are started elsewhere. The gateway imports neither torch, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from engines.bus.server import EmbeddedServer
 from engines.bus.settings import BusSettings
 from engines.bus.subjects import Lane
+from engines.bus.tasks import ended
 from engines.catalog import Catalog, Reloader
 from engines.dispatcher.dispatcher import NatsDispatcher
 from engines.pools import NatsPools
@@ -98,11 +98,7 @@ class Cluster:
 
     async def stop(self) -> None:
         """Stop everything that ``start`` started; bounded in time."""
-        for task in (self._joining, self._reloading):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
+        await ended(self._joining, self._reloading)
         if self.worker is not None:
             # its last events still reach the dispatcher
             await self.worker.stop(WORKER_DRAIN + 5.0)

@@ -18,6 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from .subjects import Lane
+from .tasks import ended
 
 log = logging.getLogger("sie.bus")
 
@@ -63,9 +64,7 @@ class PullConsumer:
     async def stop(self) -> None:
         """Take no more; what arrives after this stays at the server."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await ended(self._task)
             self._task = None
         if self._subscription is not None:
             with contextlib.suppress(Exception):  # a connection that is gone has no subscription to end

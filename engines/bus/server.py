@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from .settings import BusSettings
+from .tasks import ended
 
 log = logging.getLogger("sie.bus")
 
@@ -61,9 +62,7 @@ class EmbeddedServer:
     async def stop(self) -> None:
         """Stop the server; bounded in time."""
         if self._watch is not None:
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
+            await ended(self._watch)
             self._watch = None
         if self._process is not None and self._process.returncode is None:
             # nothing in it is worth a graceful end: it holds memory streams only

@@ -23,6 +23,7 @@ from nats.js.errors import (
 from nats.js.kv import KeyValue
 
 from engines.bus.settings import BusSettings
+from engines.bus.tasks import ended
 from engines.protocol.pools import PoolRecord
 
 log = logging.getLogger("sie.pools")
@@ -75,10 +76,7 @@ class Bucket:
         self._task = asyncio.create_task(self._follow(), name="pools-bucket")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await ended(self._task)
 
     def reconnected(self) -> None:
         """The bus is back: it may have forgotten the bucket, and changes may have been missed."""

@@ -14,6 +14,7 @@ from nats.aio.client import Client
 
 from engines.bus.connection import connect
 from engines.bus.settings import BusSettings
+from engines.bus.tasks import ended
 from engines.protocol.pools import PoolRecord, PoolSpec, PoolsUnavailable, UnknownPool
 
 from .bucket import FAULTS, Bucket, Conflict
@@ -52,10 +53,7 @@ class NatsPools:
 
     async def stop(self) -> None:
         """Leave the bus; the pools stay."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sweeper
+        await ended(self._sweeper)
         if self._bucket is not None:
             await self._bucket.stop()
         if self._client is not None:

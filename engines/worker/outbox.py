@@ -7,13 +7,13 @@ the events that they settle.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
 from nats.aio.client import Client
 
 from engines.bus import wire
 from engines.bus.payloads import Payloads
+from engines.bus.tasks import ended
 from engines.protocol.events import AnyEvent
 
 log = logging.getLogger("sie.worker")
@@ -53,9 +53,7 @@ class Outbox:
         await self._client.flush(timeout=2)
 
     async def close(self) -> None:
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await ended(self._task)
 
     def _wake(self) -> None:
         self._idle.clear()

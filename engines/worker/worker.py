@@ -24,6 +24,7 @@ from engines.bus.pull import Delivery, PullConsumer
 from engines.bus.settings import BusSettings
 from engines.bus.streams import ensure_consumer, ensure_stream
 from engines.bus.subjects import Lane
+from engines.bus.tasks import ended
 from engines.catalog import Catalog
 from engines.protocol import tracing
 from engines.protocol.catalog import Resolved
@@ -124,9 +125,7 @@ class Worker:
             await self._stop.wait()
             await self._drain()
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            await ended(*background)
             await self._leave()
 
     def _room(self) -> int:
