@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from transformers import pipeline
 
-from engines.adapters.base import EngineLoadError, WorkError
+from engines.adapters import create
+from engines.adapters.base import EngineDead, EngineLoadError, WorkError
+from engines.protocol.catalog import ModelEntry, Profile
 from tests.engines.extraction.helpers import WORDS, OpenEngine, extract
+from tests.engines.retrieval.helpers import Recorder
 
 LABELS = ["music", "fish", "capital city", "sun"]
 
@@ -92,3 +95,17 @@ async def test_a_classifier_that_knows_no_entailment_is_refused_for_good(
         async with open_engine("nli", str(bert["sentiment"])):
             pass
     assert refused.value.permanent
+
+
+async def test_a_broken_batch_thread_makes_the_engine_dead(bert: dict[str, Path]) -> None:
+    profile = Profile(name="default", engine="nli", adapter_path="tests", source=str(bert["nli"]))
+    engine: Any = create(ModelEntry(name="tested", tasks=("extract",), profiles={"default": profile}), profile)
+    await engine.load()
+    try:
+        model = engine._batcher._model
+        model.is_out_of_memory = None  # its next fault breaks the thread itself
+        model.forward = None
+        with pytest.raises(EngineDead):
+            await engine.run(extract(["red cat"], labels=LABELS), Recorder())
+    finally:
+        await engine.close()

@@ -8,20 +8,11 @@ from typing import Any
 
 import msgspec
 
-from engines.protocol.catalog import (
-    Bundle,
-    BundleConflict,
-    Generation,
-    ModelEntry,
-    Profile,
-    Resolved,
-    UnknownBundle,
-    UnknownModel,
-    UnknownProfile,
-)
+from engines.protocol.catalog import Generation, ModelEntry, Profile
 from engines.protocol.cluster import ModelState, ModelStatus, Route, Timeouts, WorkerStatus
-from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, Timing, TokenLogprob, Usage
+from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Timing, TokenLogprob, Usage
 from engines.protocol.work import GenerateWork, Work
+from tests.handlers.scripted import ScriptedCatalog
 
 Script = Callable[[GenerateWork], Sequence[AnyEvent]]
 
@@ -68,30 +59,11 @@ MODELS = (
 )
 
 
-class Catalog:
-    """Names as the contract has them: ``model:profile``, ``bundle:/model``, any case."""
+class Catalog(ScriptedCatalog):
+    """The models above."""
 
-    epoch = 0
-
-    def models(self) -> Sequence[ModelEntry]:
-        return MODELS
-
-    def bundles(self) -> Sequence[Bundle]:
-        return (Bundle(name="default", engine="e", adapters=("a",)), Bundle(name="other", engine="e", adapters=("a",)))
-
-    def resolve(self, model: str) -> Resolved:
-        bundle, separator, name = model.rpartition(":/")
-        name, _, wanted = name.partition(":")
-        entry = next((entry for entry in MODELS if entry.name == name.lower().replace("__", "/")), None)
-        if entry is None:
-            raise UnknownModel(name)
-        if wanted and wanted not in entry.profiles:
-            raise UnknownProfile(f"Model '{entry.name}' has no profile '{wanted}'")
-        if separator and bundle not in ("default", "other", "poor"):
-            raise UnknownBundle(f"Unknown bundle '{bundle}'")
-        if bundle == "poor":
-            raise BundleConflict(f"Bundle 'poor' cannot run '{entry.name}'", entry.bundles)
-        return Resolved(entry, entry.profiles[wanted or "default"], bundle or "default")
+    def __init__(self) -> None:
+        super().__init__(MODELS)
 
 
 class Cluster:
@@ -175,10 +147,6 @@ def completed(prompt: int = 7, completion: int = 3, **more: Any) -> Completed:
         timing=Timing(queue_ms=1.25, tokenization_ms=0.5, inference_ms=3.0, ttft_ms=2.0, total_ms=6.0),
         **more,
     )
-
-
-def failed(code: Any, message: str = "it went wrong", **more: Any) -> Failed:
-    return Failed(request_id="", code=code, message=message, **more)
 
 
 def token(text: str, logprob: float = -0.5, *top: TokenLogprob) -> TokenLogprob:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-DELETE: Final = object()
+from tests.handlers.scripted import DELETE, changed
+
 ABSENT: Final = object()
 """In ``reaches``: the work item has its default there."""
 BAD: Final = (400, "invalid_request")
@@ -44,17 +44,7 @@ class Row:
         """The body to send."""
         if self.body is not None:
             return self.body
-        body = copy.deepcopy(BASE[self.path])
-        for path, value in self.change.items():
-            *parents, last = (int(step) if step.isdigit() else step for step in path.split("."))
-            at = body
-            for step in parents:
-                at = at[step] if isinstance(step, int) or step in at else at.setdefault(step, {})
-            if value is DELETE:
-                del at[last]
-            else:
-                at[last] = copy.deepcopy(value)
-        return body
+        return changed(BASE[self.path], self.change)
 
 
 class Rows:

@@ -12,9 +12,10 @@ from engines.protocol.cluster import DispatchError, Timeouts
 from engines.protocol.events import ToolCallDelta
 from generated.sie import models
 from handlers.settings import Settings
+from tests.handlers.scripted import failed
 
 from .conftest import Client, configure
-from .fakes import completed, delta, failed, token
+from .fakes import completed, delta, token
 
 CHAT = "/v1/chat/completions"
 LEAST: dict[str, dict[str, Any]] = {

@@ -16,9 +16,10 @@ from generated.sie import models
 from handlers.generation.chat_stream import ChatWriter
 from handlers.generation.frames import EventFrames
 from handlers.http.context import RequestContext
+from tests.handlers.scripted import failed
 
 from .conftest import Client
-from .fakes import completed, delta, failed, token
+from .fakes import completed, delta, token
 
 CHAT = "/v1/chat/completions"
 

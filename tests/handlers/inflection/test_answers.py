@@ -14,6 +14,7 @@ from generated.inflection import models
 from handlers.inflection import Options, read
 from handlers.settings import SettingError, Settings
 from tests.handlers.generation import fakes
+from tests.handlers.scripted import failed
 
 from .conftest import OWN, Client, make
 
@@ -121,11 +122,11 @@ async def test_without_a_default_model_one_must_be_named() -> None:
 
 async def test_failures_of_the_worker_keep_their_status(client: Client) -> None:
     client.dispatcher.admit = False
-    client.dispatcher.script = lambda work: [fakes.failed("invalid_request", "no", param="allowed_token_ids")]
+    client.dispatcher.script = lambda work: [failed("invalid_request", "no", param="allowed_token_ids")]
     response = await client.chat()
     assert response.status_code == 422
     assert response.json()["detail"][0]["loc"] == ["body", "allowed_token_ids"]
-    client.dispatcher.script = lambda work: [fakes.failed("overall_timeout", "late")]
+    client.dispatcher.script = lambda work: [failed("overall_timeout", "late")]
     response = await client.chat()
     assert (response.status_code, response.json()) == (504, {"detail": "late", "code": "overall_timeout"})
     client.dispatcher.error = DispatchError("backpressure", "full")
@@ -135,7 +136,7 @@ async def test_failures_of_the_worker_keep_their_status(client: Client) -> None:
 
 
 async def test_failures_within_a_stream_are_a_chunk(client: Client) -> None:
-    client.dispatcher.script = lambda work: [fakes.delta("x"), fakes.failed("inference_error", "broken")]
+    client.dispatcher.script = lambda work: [fakes.delta("x"), failed("inference_error", "broken")]
     *_, last, done = await client.chunks()
     assert last["error"]["message"] == "broken"
     assert done == "[DONE]"

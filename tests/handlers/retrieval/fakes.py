@@ -8,16 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engines.protocol.catalog import (
-    Bundle,
-    BundleConflict,
-    ModelEntry,
-    Profile,
-    Resolved,
-    UnknownBundle,
-    UnknownModel,
-    UnknownProfile,
-)
+from engines.protocol.catalog import ModelEntry, Profile
 from engines.protocol.cluster import ModelStatus, Route, Timeouts, WorkerStatus
 from engines.protocol.events import (
     Admitted,
@@ -37,6 +28,7 @@ from engines.protocol.events import (
     Word,
 )
 from engines.protocol.work import EncodeWork, ExtractWork, Item, ScoreWork, TranscribeWork, Work
+from tests.handlers.scripted import ScriptedCatalog
 
 Script = Callable[[Any], Output | Failed | Completed]
 
@@ -78,30 +70,11 @@ MODELS = (
 )
 
 
-class Catalog:
-    """Names as the contract has them: ``model:profile``, ``bundle:/model``, any case."""
+class Catalog(ScriptedCatalog):
+    """The models above."""
 
-    epoch = 0
-
-    def models(self) -> Sequence[ModelEntry]:
-        return MODELS
-
-    def bundles(self) -> Sequence[Bundle]:
-        return (Bundle(name="default", engine="e", adapters=("a",)), Bundle(name="other", engine="e", adapters=("a",)))
-
-    def resolve(self, model: str) -> Resolved:
-        bundle, separator, name = model.rpartition(":/")
-        name, _, wanted = name.partition(":")
-        entry = next((entry for entry in MODELS if entry.name == name.lower().replace("__", "/")), None)
-        if entry is None:
-            raise UnknownModel(name)
-        if wanted and wanted not in entry.profiles:
-            raise UnknownProfile(f"Model '{entry.name}' has no profile '{wanted}'")
-        if separator and bundle not in ("default", "other", "poor"):
-            raise UnknownBundle(f"Unknown bundle '{bundle}'")
-        if bundle == "poor":
-            raise BundleConflict(f"Bundle 'poor' cannot run '{entry.name}'", entry.bundles)
-        return Resolved(entry, entry.profiles[wanted or "default"], bundle or "default")
+    def __init__(self) -> None:
+        super().__init__(MODELS)
 
 
 class Cluster:
@@ -176,10 +149,6 @@ def completed(output: Output | None, **usage: int) -> Completed:
         bundle_config_hash="ab" * 32,
         execution_identity="cd" * 32,
     )
-
-
-def failed(code: Any, message: str = "it went wrong", **more: Any) -> Failed:
-    return Failed(request_id="", code=code, message=message, **more)
 
 
 def tensor(values: Any, dtype: str = "<f4") -> Tensor:

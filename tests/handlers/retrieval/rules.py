@@ -6,12 +6,12 @@ A row changes a request that works (``delete`` and ``put`` on the body, by path)
 from __future__ import annotations
 
 import base64
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-DELETE: Final = object()
+from tests.handlers.scripted import DELETE, changed
+
 LONG: Final = 2**31
 
 BASE: Final[Mapping[str, Any]] = {
@@ -44,17 +44,7 @@ class Row:
         """The body to send."""
         if self.body is not None:
             return self.body
-        body = copy.deepcopy(BASE[self.path])
-        for path, value in self.change.items():
-            *parents, last = (int(step) if step.isdigit() else step for step in path.split("."))
-            at = body
-            for step in parents:
-                at = at[step] if isinstance(step, int) or step in at else at.setdefault(step, {})
-            if value is DELETE:
-                del at[last]
-            else:
-                at[last] = value
-        return body
+        return changed(BASE[self.path], self.change)
 
 
 def base64_text(data: bytes) -> str:

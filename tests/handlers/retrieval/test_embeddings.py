@@ -10,6 +10,7 @@ import pytest
 
 from engines.protocol.cluster import DispatchError
 from engines.protocol.events import Completed, EncodeOutput, ItemError, Output, ScoreOutput, Tensor
+from tests.handlers.scripted import failed
 
 from . import fakes
 from .conftest import Client
@@ -133,7 +134,7 @@ async def test_never_a_partial_answer(client: Client, output: Output | None, enc
 async def test_a_failed_work_item_is_told_in_openai_terms(
     client: Client, code: str, status: int, type_: str, told: str
 ) -> None:
-    client.dispatcher.script = lambda work: fakes.failed(code)
+    client.dispatcher.script = lambda work: failed(code)
     response = await client.post(PATH, json={"model": "org/embed", "input": "a"})
     assert response.status_code == status
     error = response.json()["error"]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from engines.protocol.events import Completed, EncodeOutput, ItemError, Output, SparseVector
+from tests.handlers.scripted import failed
 
 from . import fakes
 from .conftest import Client
@@ -272,7 +273,7 @@ async def test_a_broken_result_is_an_error(client: Client, output: Output | None
 
 async def test_a_model_that_cannot_be_loaded_is_told_with_its_facts(client: Client) -> None:
     details = {"error_class": "GatedRepoError", "attempts": 3, "permanent": True}
-    client.dispatcher.script = lambda work: fakes.failed("MODEL_LOAD_FAILED", "gated", details=details)
+    client.dispatcher.script = lambda work: failed("MODEL_LOAD_FAILED", "gated", details=details)
     response = await client.post(PATH, json=request("a"))
     assert response.status_code == 502
     error = response.json()["error"]
@@ -283,7 +284,7 @@ async def test_a_model_that_cannot_be_loaded_is_told_with_its_facts(client: Clie
 
 
 async def test_a_timeout_can_be_retried(client: Client) -> None:
-    client.dispatcher.script = lambda work: fakes.failed("overall_timeout")
+    client.dispatcher.script = lambda work: failed("overall_timeout")
     response = await client.post(PATH, json=request("a"))
     assert (response.status_code, response.headers["retry-after"]) == (504, "5")
     assert response.json()["detail"]["code"] == "GATEWAY_TIMEOUT"

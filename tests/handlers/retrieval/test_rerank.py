@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from engines.protocol.events import Completed, EncodeOutput, ScoreOutput
 from handlers.retrieval.relevance import ranking, relevance
+from tests.handlers.scripted import failed
 
 from . import fakes
 from .conftest import Client
@@ -120,7 +121,7 @@ async def test_an_incomplete_result_is_an_error(client: Client, path: str, said:
 async def test_a_failure_is_a_message_with_the_native_code_in_a_header(
     client: Client, path: str, code: str, status: int, header: str
 ) -> None:
-    client.dispatcher.script = lambda work: fakes.failed(code)
+    client.dispatcher.script = lambda work: failed(code)
     response = await client.post(path, json=request())
     assert (response.status_code, response.json()) == (status, {"message": "it went wrong"})
     assert response.headers["x-sie-error-code"] == header

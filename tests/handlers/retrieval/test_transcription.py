@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engines.protocol.events import ScoreOutput, Segment, TranscribeOutput
 from handlers.retrieval import subtitles
+from tests.handlers.scripted import failed
 
 from . import fakes
 from .conftest import Client
@@ -246,7 +247,7 @@ async def test_a_broken_result_is_an_error(client: Client, output: Any) -> None:
 
 
 async def test_audio_that_cannot_be_read_is_the_callers_fault(client: Client) -> None:
-    client.dispatcher.script = lambda work: fakes.failed("INVALID_INPUT", "not audio", param="file")
+    client.dispatcher.script = lambda work: failed("INVALID_INPUT", "not audio", param="file")
     assert error(await post(client)) == (400, BAD, "file")
 
 

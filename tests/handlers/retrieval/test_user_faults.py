@@ -9,6 +9,7 @@ import pybase64
 import pytest
 
 from engines.protocol.events import ScoreOutput
+from tests.handlers.scripted import failed
 
 from . import fakes
 from .conftest import Client
@@ -116,7 +117,7 @@ async def test_39_every_fault_is_in_the_envelope_of_its_surface(client: Client, 
     def crash(work: Any) -> Any:
         raise RuntimeError("secret of the inside")
 
-    for script in (crash, lambda work: fakes.failed("inference_error", "no luck"), lambda work: fakes.completed(None)):
+    for script in (crash, lambda work: failed("inference_error", "no luck"), lambda work: fakes.completed(None)):
         client.dispatcher.script = script
         response = await client.post(path, json=body)
         assert response.status_code == 500
