@@ -11,7 +11,7 @@ from generated.inflection import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "62604f1273f50214e877a4d88647579768cf7b9d755bd53f44580b4a7094c71e"
+DOCUMENT_SHA256 = "bd2a979ee3b755393ff396b7827bee9ce8d3d5d65cc52c15ae7646ee8c2a3e41"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
