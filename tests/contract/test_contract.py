@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -22,6 +23,16 @@ SCHEMA = schemathesis.openapi.from_path(operations.DOCUMENT, config=CONFIG)
 
 # How often each operation answered with which status
 ANSWERS: defaultdict[str, Counter[int]] = defaultdict(Counter)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pools_go_again(base_url: str) -> Iterator[None]:
+    """The pools that the fuzzer creates are not left to the tests that share the server."""
+    yield
+    admin = {"authorization": f"Bearer {ADMIN_KEY}"}
+    for pool in httpx.get(f"{base_url}/v1/pools", headers={"authorization": f"Bearer {KEY}"}).json()["pools"]:
+        if pool["spec"]["name"] != "default":
+            httpx.delete(f"{base_url}/v1/pools/{pool['spec']['name']}", headers=admin)
 
 
 @SCHEMA.exclude(operation_id=sorted(PENDING)).parametrize()
