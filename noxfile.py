@@ -17,7 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import nox
-from nox.command import CommandFailed
 
 nox.needs_version = ">=2024.10.9"
 nox.options.default_venv_backend = "none"
@@ -117,12 +116,7 @@ def check_codegen(session: nox.Session) -> None:
 
 
 def check_tests(session: nox.Session, *selection: str) -> None:
-    """Run the tests; those that fail are run once more, alone, since they kill processes and share two cores."""
-    try:
-        program(session, "pytest", *selection, *session.posargs)
-    except CommandFailed:
-        session.warn("Some tests failed; they are run once more, and must pass then")
-        program(session, "pytest", "--last-failed", "--last-failed-no-failures=none", *selection, *session.posargs)
+    program(session, "pytest", *selection, *session.posargs)
 
 
 def address(arguments: Sequence[str]) -> str:
