@@ -6,7 +6,7 @@ import functools
 import re
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # ships no types
+import psutil
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import Sequence
 
-import psutil  # type: ignore[import-untyped]  # ships no types
+import psutil
 import uvloop
 
 from engines.adapters.base import Engine

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-import psutil  # type: ignore[import-untyped]  # ships no types
+import psutil
 
 MEMORY_EVERY = 5.0
 END_TIMEOUT = 3.0
