@@ -26,5 +26,6 @@ def test_a_deferred_module_is_the_module_itself_once_used() -> None:
 
 
 def test_what_is_not_installed_stays_an_import_error() -> None:
-    code = "from engines.bus.deferred import defer\ndefer('nowhere')\ntry: import nowhere\nexcept ImportError: print('ok')"
+    code = "from engines.bus.deferred import defer; defer('nowhere')"
+    code += "\ntry: import nowhere\nexcept ImportError: print('ok')"
     assert outcome(code) == "ok"
