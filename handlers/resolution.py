@@ -18,6 +18,7 @@ from .settings import Settings
 
 POOL_HEADER: Final = "X-SIE-Pool"
 PROFILE_HEADER: Final = "X-SIE-MACHINE-PROFILE"
+ENGINE_HEADER: Final = "X-SIE-Engine"
 _POOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _DEFAULT: Final = PoolSpec(name=DEFAULT_POOL)
 
@@ -48,16 +49,20 @@ def resolve(services: Services, context: Context, name: str, *, pool_param: str 
     """Resolve a model argument and the headers beside it; ``pool_param`` names the pool in errors.
 
     Raises:
-        Failure: 404 for an unknown model, bundle or pool, 400 for an unknown profile, a malformed pool name or a pool
-            that does not serve the model, 409 for a bundle that cannot run the model, 503 for a machine profile that
-            is not configured or that the pool may not use.
+        Failure: 404 for an unknown model, bundle or pool, 400 for an unknown profile or engine, a malformed pool name
+            or a pool that does not serve the model, 409 for a bundle or an engine that cannot run the model, 503 for a
+            machine profile that is not configured or that the pool may not use.
     """
     try:
         found = services.catalog.resolve(name)
         asked = _asked(context)
         pool = found.model.pool if asked.pool is None else asked.pool
         claim = _claim(services, pool, pool_param, found.model.pool)
-        bundle = _bundle(found, claim, pinned=":/" in name)
+        pinned = ":/" in name
+        bundle = _bundle(found, claim, pinned=pinned)
+        if asked.engine is not None:
+            alone = pinned or claim.bundle is not None
+            bundle = _of_engine(services, asked.engine, found, (bundle,) if alone else found.model.bundles)
     except LookupError as error:
         raise from_catalog(error) from None
     if found.model.pool is not None and claim.queue_pool.lower() != found.model.pool:
@@ -71,17 +76,18 @@ class _Asked(NamedTuple):
 
     pool: str | None
     machine_profile: str | None
+    engine: str | None
 
 
 def _asked(context: Context) -> _Asked:
-    """Pool and machine profile of a request. ``pool/profile`` in the second header overrides the first (I.4)."""
+    """Pool, machine profile and engine of a request. ``pool/profile`` in the second overrides the first (I.4)."""
     pool = context.header(POOL_HEADER) or None
     profile = context.header(PROFILE_HEADER) or None
     if profile is not None and "/" in profile:
         pool, _, profile = profile.partition("/")
         if not profile:
             raise InvalidField(PROFILE_HEADER, "Nothing follows the slash; the form is 'pool/profile'")
-    return _Asked(pool, profile)
+    return _Asked(pool, profile, context.header(ENGINE_HEADER) or None)
 
 
 def _claim(services: Services, pool: str | None, pool_param: str, home: str | None) -> PoolSpec:
@@ -117,6 +123,25 @@ def _bundle(found: Resolved, claim: PoolSpec, *, pinned: bool) -> str:
             message = f"Pool '{claim.name}' has bundle '{claim.bundle}', and the model asks for '{found.bundle}'"
         raise BundleConflict(message, found.model.bundles)
     return claim.bundle
+
+
+def _of_engine(services: Services, engine: str, found: Resolved, bundles: Sequence[str]) -> str:
+    """The first of ``bundles`` whose engine is ``engine``, whatever its case (I.4).
+
+    Raises:
+        InvalidField: no bundle of the catalog has that engine.
+        BundleConflict: none of ``bundles`` has it.
+    """
+    engines = {bundle.name: bundle.engine for bundle in services.catalog.bundles()}
+    known = one_of(engine, sorted(set(engines.values())))
+    if known is None:
+        there = ", ".join(sorted(set(engines.values())))
+        raise InvalidField(None, f"No bundle has the engine '{engine}' of {ENGINE_HEADER}; there are: {there}")
+    fit = next((name for name in bundles if engines.get(name) == known), None)
+    if fit is None:
+        message = f"Model '{found.model.name}' cannot be run by the engine '{known}' of {ENGINE_HEADER}"
+        raise BundleConflict(message, found.model.bundles)
+    return fit
 
 
 def _route(services: Services, claim: PoolSpec, asked: str | None, bundle: str) -> Route:

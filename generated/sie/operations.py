@@ -11,7 +11,7 @@ from generated.sie import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "c5f58fe1d712226f67c8814c3a10f135ac212a486701514889d3f7a0fcf61b8e"
+DOCUMENT_SHA256 = "1ef96a2c273d3749ffc177d048ad5421ae10e7bb3727684d3b8ee731abd7fa7e"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -179,6 +179,7 @@ PROXY_OPENAI_TRANSCRIPTION = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.OpenAITranscriptionRequest,
@@ -282,6 +283,7 @@ PROXY_CHAT = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.ChatCompletionRequest,
@@ -408,6 +410,7 @@ PROXY_COMPLETIONS = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.CompletionsRequest,
@@ -734,6 +737,7 @@ PROXY_OPENAI_EMBEDDINGS = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.OpenAIEmbeddingRequest,
@@ -839,6 +843,7 @@ PROXY_ENCODE = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.EncodeRequest,
@@ -952,6 +957,7 @@ PROXY_EXTRACT = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.ExtractRequest,
@@ -1065,6 +1071,7 @@ PROXY_GENERATE = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.GenerateRequest,
@@ -1449,6 +1456,7 @@ PROXY_RERANK = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.RerankRequest,
@@ -1553,6 +1561,7 @@ PROXY_RESPONSES = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.ResponsesRequest,
@@ -1679,6 +1688,7 @@ PROXY_SCORE = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.ScoreRequest,
@@ -1791,6 +1801,7 @@ PROXY_RERANK_V2 = Operation(
         Parameter(name="X-SIE-MACHINE-PROFILE", location="header"),
         Parameter(name="X-SIE-Pool", location="header"),
         Parameter(name="X-SIE-SDK-Version", location="header"),
+        Parameter(name="X-SIE-Engine", location="header"),
     ),
     body=Body(
         type=models.RerankV2Request,

@@ -80,7 +80,8 @@ def answerable(case: schemathesis.Case) -> None:
         body["model"] = model
     if "model" in case.path_parameters:
         case.path_parameters["model"] = model
-    case.headers.pop("X-SIE-Pool", None)
+    for name in ("X-SIE-Pool", "X-SIE-Engine"):
+        case.headers.pop(name, None)
 
 
 def _representable(value: Any) -> Any:

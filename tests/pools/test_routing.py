@@ -1,4 +1,5 @@
-"""Where the headers send work: ``X-SIE-Pool``, ``X-SIE-MACHINE-PROFILE`` and what the pools allow (contract I.4)."""
+"""Where the headers send work: ``X-SIE-Pool``, ``X-SIE-MACHINE-PROFILE``, ``X-SIE-Engine`` and what the pools allow
+(contract I.4)."""
 
 from __future__ import annotations
 
@@ -165,6 +166,65 @@ def test_the_bundle_of_a_pool_runs_its_work() -> None:
         assert refused.json()["detail"]["compatible_bundles"] == ["default", "other"]
         refused = http.post(f"/v1/encode/default:/{MINILM}", json=body, headers={"x-sie-pool": "a"})
         assert refused.status_code == 409
+
+
+def three_bundles() -> Catalog:
+    """The embedded catalog in bundles of two engines that run all of it, and of a third that runs nothing."""
+    (first,) = CATALOG.bundles()
+    changed = msgspec.structs.replace
+    bundles = [
+        first,
+        changed(first, name="second", engine="SGLang", priority=200),
+        changed(first, name="empty", engine="onnx", adapters=("none",)),
+    ]
+    return Catalog(list(CATALOG.models()), bundles)
+
+
+@pytest.mark.parametrize(
+    ("headers", "model", "bundle"),
+    [
+        ({}, MINILM, "default"),
+        ({"x-sie-engine": ""}, MINILM, "default"),
+        ({"x-sie-engine": "native"}, MINILM, "default"),
+        ({"x-sie-engine": "sglang"}, MINILM, "second"),
+        ({"x-sie-engine": "sglang"}, f"second:/{MINILM}", "second"),
+        ({"x-sie-engine": "SGLANG", "x-sie-pool": "a"}, MINILM, "second"),
+    ],
+    ids=str,
+)
+def test_the_engine_header_chooses_among_bundles(headers: dict[str, str], model: str, bundle: str) -> None:
+    world = a_world(catalog=three_bundles())
+    with world.client() as http:
+        http.post("/v1/pools", json={"name": "a", "gpus": {"l4": 1}, "bundle": "second"})
+        http.post(f"/v1/encode/{model}", json={"items": [{"text": "x"}]}, headers=headers)
+    assert [work.bundle for work in world.cluster.sent] == [bundle]
+
+
+@pytest.mark.parametrize(
+    ("headers", "model", "status", "code"),
+    [
+        ({"x-sie-engine": "tensorrt"}, MINILM, 400, "INVALID_REQUEST"),
+        ({"x-sie-engine": "nativ\xe9".encode("latin-1")}, MINILM, 400, "INVALID_REQUEST"),
+        ({"x-sie-engine": "onnx"}, MINILM, 409, "BUNDLE_ROUTING_CONFLICT"),
+        ({"x-sie-engine": "sglang"}, f"default:/{MINILM}", 409, "BUNDLE_ROUTING_CONFLICT"),
+        ({"x-sie-engine": "native", "x-sie-pool": "a"}, MINILM, 409, "BUNDLE_ROUTING_CONFLICT"),
+    ],
+    ids=str,
+)
+def test_an_engine_that_cannot_be_is_refused(headers: dict[str, Any], model: str, status: int, code: str) -> None:
+    world = a_world(catalog=three_bundles())
+    with world.client() as http:
+        http.post("/v1/pools", json={"name": "a", "gpus": {"l4": 1}, "bundle": "second"})
+        refused = http.post(f"/v1/encode/{model}", json={"items": [{"text": "x"}]}, headers=headers)
+        assert (refused.status_code, refused.json()["detail"]["code"]) == (status, code)
+        if status == 409:
+            assert refused.json()["detail"]["compatible_bundles"] == ["default", "second"]
+        body = {"model": model.replace(MINILM, CHAT), "messages": CHAT_BODY["messages"]}
+        openai = http.post("/v1/chat/completions", json=body, headers=headers)
+        error = openai.json()["error"]
+        assert (openai.status_code, error["code"]) == (status, "invalid_request")
+        assert error["param"] == (None if status == 400 else "model")
+    assert world.cluster.sent == []
 
 
 def test_a_pool_that_has_expired_is_unknown() -> None:
