@@ -16,6 +16,7 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
 from ...protocol.work import Grammar
 from ..base import WorkError
+from . import structural_tag
 
 MAX_CHARACTERS = 256 * 1024
 MAX_SECONDS = 10.0
@@ -28,6 +29,8 @@ class Grammars:
         self._model_config = config.model_config
         self._structured = config.structured_outputs_config
         self._tokenizer = tokenizer
+        added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
+        self._special = {str(token): index for index, token in added.items() if token.special}
         self._known: dict[tuple[str, str], None] = {}
 
     async def compile(self, grammar: Grammar, param: str) -> StructuredOutputsParams:
@@ -39,7 +42,7 @@ class Grammars:
         if len(grammar.value) > MAX_CHARACTERS:
             raise WorkError("invalid_request", f"the grammar is longer than {MAX_CHARACTERS} characters", param=param)
         try:
-            params = _params(grammar)
+            params = self._params(grammar)
             if (grammar.kind, grammar.value) not in self._known:
                 async with asyncio.timeout(MAX_SECONDS):
                     await asyncio.to_thread(self._check, params)
@@ -47,6 +50,8 @@ class Grammars:
         except TimeoutError:
             message = f"the grammar does not compile within {MAX_SECONDS:.0f} seconds"
             raise WorkError("invalid_request", message, param=param) from None
+        except RecursionError:
+            raise WorkError("invalid_request", "the grammar is nested too deeply", param=param) from None
         except (VLLMValidationError, ValueError, KeyError, TypeError) as error:
             message = f"the {grammar.kind} grammar cannot be enforced: {error.args[0] if error.args else error}"
             raise WorkError("invalid_request", message, param=param) from None
@@ -62,19 +67,26 @@ class Grammars:
             self._known.pop(next(iter(self._known)))
         self._known[grammar.kind, grammar.value] = None
 
+    def _params(self, grammar: Grammar) -> StructuredOutputsParams:
+        if grammar.kind == "json_object":
+            return StructuredOutputsParams(json={"type": "object"})
+        if grammar.kind == "json_schema":
+            return StructuredOutputsParams(json=_schema(grammar.value))
+        if grammar.kind == "regex":
+            return StructuredOutputsParams(regex=grammar.value)
+        if grammar.kind == "choice":
+            return StructuredOutputsParams(choice=json.loads(grammar.value))
+        if grammar.kind == "structural_tag":
+            return self._tagged(grammar.value)
+        return StructuredOutputsParams(grammar=grammar.value)
 
-def _params(grammar: Grammar) -> StructuredOutputsParams:
-    if grammar.kind == "json_object":
-        return StructuredOutputsParams(json={"type": "object"})
-    if grammar.kind == "json_schema":
-        return StructuredOutputsParams(json=_schema(grammar.value))
-    if grammar.kind == "regex":
-        return StructuredOutputsParams(regex=grammar.value)
-    if grammar.kind == "choice":
-        return StructuredOutputsParams(choice=json.loads(grammar.value))
-    if grammar.kind == "structural_tag":
-        return StructuredOutputsParams(structural_tag=grammar.value)
-    return StructuredOutputsParams(grammar=grammar.value)
+    def _tagged(self, text: str) -> StructuredOutputsParams:
+        if self._structured.backend == "xgrammar":
+            return StructuredOutputsParams(structural_tag=text)
+        if self._structured.backend != "guidance":
+            raise ValueError(f"{self._structured.backend!r} has no structural tags")
+        options = {"whitespace_flexible": not self._structured.disable_any_whitespace}
+        return StructuredOutputsParams(grammar=structural_tag.lark(text, self._special, options))
 
 
 def _schema(text: str) -> str:

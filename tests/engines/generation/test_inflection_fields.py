@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -271,20 +272,33 @@ async def test_guided_whitespace_pattern(engine: Engine) -> None:
     assert "\n\n" in spaced
 
 
-@pytest.mark.xfail(reason="the trigger was not taken when this test first ran, cause unknown: issue 7 is open on it")
-async def test_structural_tag(engine: Engine) -> None:
+FLAG: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "boolean"}}, "required": ["n"]}
+FLAG["additionalProperties"] = False
+
+
+async def test_structural_tag_takes_over_where_the_model_says_the_trigger(engine: Engine) -> None:
     free = (await answer(engine, work(CAPITAL))).text
     begin = free.split()[0]
-    schema = {"type": "object", "properties": {"n": {"type": "boolean"}}, "required": ["n"]}
-    tag = {"triggers": [begin], "structures": [{"begin": begin, "schema": schema, "end": "!"}]}
+    tag = {"triggers": [begin], "structures": [{"begin": begin, "schema": FLAG, "end": "!"}]}
     item = work(CAPITAL, sampling={"max_tokens": 40}, grammar=Grammar("structural_tag", json.dumps(tag)))
     text = (await answer(engine, item)).text
-    assert text.startswith(begin)
-    inner, mark, _ = text.removeprefix(begin).partition("}")
-    assert isinstance(json.loads(inner + mark)["n"], bool)
+    assert "{" not in free
+    assert text.startswith((f'{begin}{{"n":true}}!', f'{begin}{{"n":false}}!'))
 
 
-@pytest.mark.parametrize("value", ["{}", "[]", "not json", '{"triggers": [], "structures": []}'])
+async def test_structural_tag_of_the_new_form_is_followed(engine: Engine) -> None:
+    choice = {"type": "or", "elements": [{"type": "const_string", "value": one} for one in ("Lyon", "Paris")]}
+    thought = {"type": "tag", "begin": "<t>", "content": {"type": "any_text"}, "end": [".", "!", " the"]}
+    verdict = {"type": "tag", "begin": "<v>", "content": {"type": "json_schema", "json_schema": FLAG}, "end": "</v>"}
+    tag = {"type": "structural_tag", "format": {"type": "sequence", "elements": [thought, choice, verdict]}}
+    text = await constrained(engine, "structural_tag", json.dumps(tag), max_tokens=200)
+    assert re.fullmatch(r'<t>[^.!]*(\.|!| the)(Lyon|Paris)<v>\{"n":(true|false)\}</v>', text), text
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["{}", "[]", "not json", '{"triggers": [], "structures": []}', '{"format": {"type": "spell"}}', "[" * 100_000],
+)
 async def test_malformed_structural_tags_are_refused(engine: Engine, value: str) -> None:
     error = await refusal(engine, work(user("hi"), grammar=Grammar("structural_tag", value, param="structural_tag")))
     assert (error.code, error.param) == ("invalid_request", "structural_tag")
