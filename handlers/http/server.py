@@ -25,6 +25,7 @@ from .form import FormDecoder
 from .plan import Plan
 from .respond import Responder
 from .skew import Skew
+from .sockets import Sockets
 from .unrouted import Paths, not_allowed
 from .visits import Observer, Visits
 
@@ -66,6 +67,7 @@ class Server:
         self.visits = Visits(access or AccessLog(None), observer)
         self.respond = Responder(settings, version)
         self.skew = Skew(version)
+        self._sockets = Sockets()
         self._pages = pages or {}
         self._schemas = document.get("components", {}).get("schemas", {})
         self._shapes = shapes
@@ -177,23 +179,34 @@ class Server:
     async def websocket(
         self, operation: Any, socket: WebSocket[Any, Any, Any], handler: Handler | None, *path: str
     ) -> None:
-        """Accept a WebSocket and hand it over; refuse it with a plain HTTP answer before that."""
+        """Accept a WebSocket and hand it over; refuse it with a plain HTTP answer before that.
+
+        It is closed when its token is rotated out.
+        """
         plan = self.plans[operation.id]
         context = RequestContext(operation, dict(socket.scope["headers"]))
-        try:
-            if plan.secured:
-                self.guard.check(subprotocol.authorization(context.raw), admin=plan.admin, tag=operation.tag)
-            if handler is None:
-                raise NotImplementedYet(operation.id)
-        except Failure as failure:
-            await _refuse(socket, self._failure(plan, context, failure, None))
-            return
-        await socket.accept(subprotocol.NAME if subprotocol.NAME in subprotocol.offered(context.raw) else None)
         done = self.visits.begin("WEBSOCKET", operation.path, context.request_id)
+        authorization = subprotocol.authorization(context.raw)
+
+        def check() -> None:
+            if plan.secured:
+                self.guard.check(authorization, admin=plan.admin, tag=operation.tag)
+
+        status = 101
         try:
-            await handler(context, *path, socket)
+            try:
+                check()
+                if handler is None:
+                    raise NotImplementedYet(operation.id)
+            except Failure as failure:
+                answer = self._failure(plan, context, failure, None)
+                status = answer.status
+                await _refuse(socket, answer)
+                return
+            await socket.accept(subprotocol.NAME if subprotocol.NAME in subprotocol.offered(context.raw) else None)
+            await self._sockets.serve(handler(context, *path, socket), socket, check)
         finally:
-            done(101, False)
+            done(status, False)
 
     def unrouted(self, request: AnyRequest, error: HTTPException) -> Response[bytes]:
         """Exception handler of the application: what was refused before an operation was known (404, 405)."""
