@@ -94,7 +94,8 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
     cluster = None
     if services is None:
         cluster = Cluster.from_env()
-        services = Services(cluster.catalog, cluster.dispatcher, cluster.dispatcher, settings.read(), cluster.pools)
+        dispatcher = cluster.dispatcher
+        services = Services(cluster.catalog, dispatcher, dispatcher, settings.read(), cluster.pools, cluster.lanes)
     if access is None:
         access = AccessLog(to_stdout if services.settings.access_log else None)
     serve = Server(

@@ -25,6 +25,7 @@ from engines.bus.subjects import Lane
 from engines.bus.tasks import ended
 from engines.catalog import Catalog, Reloader
 from engines.dispatcher.dispatcher import NatsDispatcher
+from engines.dispatcher.lanes import BusLanes
 from engines.pools import NatsPools
 from engines.worker.machine import gpu_count
 from engines.worker.supervisor import COMMAND as WORKER_COMMAND
@@ -52,6 +53,7 @@ class Cluster:
         self.catalog = catalog
         self.dispatcher = NatsDispatcher(load_patience=_seconds(environ, "SIE_LOAD_PATIENCE_S", LOAD_PATIENCE))
         self.pools = NatsPools()
+        self.lanes = BusLanes(self.dispatcher)
         self._bus = bus
         self._environ = environ
         self._worker_command = worker_command

@@ -1,4 +1,4 @@
-"""What every surface can reach: the catalog, the cluster, the dispatcher, the settings and the pools."""
+"""What every surface can reach: the catalog, the cluster, the dispatcher, the settings, the pools and the lanes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from engines.protocol.catalog import CatalogView
 from engines.protocol.cluster import ClusterView, Dispatcher
+from engines.protocol.lanes import Lanes, NoLanes
 from engines.protocol.pools import NoPools, Pools
 
 from .metrics.registry import Metrics
@@ -22,5 +23,6 @@ class Services:
     cluster: ClusterView
     settings: Settings
     pools: Pools = field(default_factory=NoPools)
+    lanes: Lanes = field(default_factory=NoLanes)
     started_at: float = field(default_factory=time.time)
     metrics: Metrics = field(default_factory=Metrics)

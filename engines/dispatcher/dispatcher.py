@@ -7,6 +7,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from typing import Any
@@ -148,9 +149,18 @@ class NatsDispatcher:
         return self._client is not None and self._client.is_connected
 
     @property
+    def client(self) -> Client | None:
+        """The connection to the bus, between ``start`` and ``stop``."""
+        return self._client
+
+    @property
     def pending(self) -> int:
         """How many requests of this gateway are open."""
         return len(self._pending)
+
+    def open_lanes(self) -> Counter[Lane]:
+        """How many requests of this gateway are open, by the lane that has them."""
+        return Counter(self._lanes.values())
 
     def workers(self) -> Sequence[WorkerStatus]:
         return self._registry.workers()

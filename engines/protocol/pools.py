@@ -167,6 +167,26 @@ def status(record: PoolRecord, workers: Iterable[WorkerStatus], now: float) -> P
     return PoolStatus(state="active" if met else "pending", workers=tuple(taken))
 
 
+def warm_floor(spec: PoolSpec) -> dict[str, int]:
+    """How many workers of each machine profile the pool wants kept, however little there is to do.
+
+    They are ``minimum_worker_count`` in all, and one where it pins models, which nobody else could keep loaded.
+    Profiles get what ``gpus`` asks for, in the order of their names; what is left goes to the first with room. Caps are
+    kept even where that leaves fewer.
+    """
+    left = max(spec.minimum_worker_count, bool(spec.pinned_models))
+    floor: dict[str, int] = {}
+    for asked in (True, False):
+        for profile, count in sorted(spec.gpus.items()):
+            has, cap = floor.get(profile, 0), spec.cap(profile)
+            room = left if cap is None else cap - has
+            more = min(left, room, count if asked else left)
+            if more > 0:
+                floor[profile] = has + more
+                left -= more
+    return floor
+
+
 def pinned(records: Iterable[PoolRecord], worker: WorkerStatus, now: float) -> set[str]:
     """Models that the pools want a worker to keep loaded."""
     return {

@@ -12,6 +12,7 @@ from engines.protocol.events import AnyEvent, Completed, Delta, Failed
 from engines.protocol.tracing import Span, Tracing
 from engines.protocol.work import GenerateWork, Work
 
+from .demand import Want
 from .registry import Metrics, ModelSeries
 
 
@@ -39,7 +40,8 @@ class Metered:
                 span.end(error.code)
             if error.code == "provisioning":
                 self._metrics.provisioning.inc()
-                self._metrics.demand.add(route.pool, work.bundle)
+                profile = route.machine_profile or next(iter(route.machine_profiles), "")
+                self._metrics.demand.add(Want(route.pool, profile, work.bundle))
             self._metrics.rejected.labels(error.code).inc()
             raise
         self._metrics.published.inc()

@@ -77,7 +77,6 @@ class Metrics:
         self.stages = histogram("worker_stage_seconds", "Time of a request on its worker", _LATENCY, "model", "stage")
         self.lag = histogram("event_loop_lag_seconds", "How late the event loop runs its timers", _SHORT).labels()
         self.demand: Final = Demand()
-        self.registry.register(self.demand)
         self._answered: dict[tuple[str, str, int, str], tuple[Count, Distribution]] = {}
         self._series: dict[str, ModelSeries] = {}
         self._models: dict[str, str] = {}

@@ -18,7 +18,6 @@ from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Timing
 from engines.protocol.work import GenerateWork, Work
 from handlers.http.access import AccessLog
 from handlers.metrics import Metrics
-from handlers.metrics.demand import Demand
 from handlers.metrics.throughput import Throughput
 from handlers.services import Services
 from handlers.settings import Settings
@@ -45,6 +44,11 @@ EXPECTED = {
     "sie_gateway_worker_memory_used_bytes",
     "sie_gateway_model_workers",
     "sie_gateway_pending_demand",
+    "sie_gateway_lane_queue_depth",
+    "sie_gateway_lane_unacknowledged",
+    "sie_gateway_pool_warm_floor",
+    "sie_gateway_pool_pinned_models",
+    "sie_gateway_pool_pinned_models_loaded",
     "sie_gateway_pending_generations",
     "sie_worker_batches",
     "sie_worker_batch_padded_tokens",
@@ -166,7 +170,7 @@ def test_refusals_of_the_queue_are_counted_by_reason(
     assert value(http, "sie_gateway_rejected_requests_total", reason=code) == 1
     assert value(http, "sie_gateway_provisioning_responses_total") == (code == "provisioning")
     if code == "provisioning":
-        assert value(http, "sie_gateway_pending_demand", pool="default", bundle="default") == 1
+        assert value(http, "sie_gateway_pending_demand", pool="default", machine_profile="", bundle="default") == 1
 
 
 def test_workers_own_counts_carry_worker_and_model(http: TestClient[Litestar]) -> None:
@@ -225,23 +229,6 @@ def test_rates_are_of_the_last_full_seconds() -> None:
     now = 140.0
     assert counted.rates()["requests_per_s"] == 0.0
     assert counted.rates()["latency_p95_ms"] is None
-
-
-def test_demand_is_forgotten_after_a_minute() -> None:
-    now = 5.0
-    demand = Demand(lambda: now)
-    demand.add("default", "default")
-    now = 40.0
-    demand.add("default", "default")
-
-    def pending() -> list[float]:
-        return [sample.value for family in demand.collect() for sample in family.samples]
-
-    assert pending() == [2.0]
-    now = 70.0
-    assert pending() == [1.0]
-    now = 200.0
-    assert pending() == [0.0]
 
 
 def test_models_of_requests_that_ended_are_forgotten(http: TestClient[Litestar]) -> None:
