@@ -46,7 +46,8 @@ class Row(NamedTuple):
     answer: Any = None
     body: Any = None
     token: str = "t"
-    auth: bool = True
+    settings: dict[str, Any] = {}  # noqa: RUF012  # a named tuple copies nothing, and no row changes it
+    media: str = "application/json"
 
 
 MODELS, BUNDLES, RESOLVE = "/v1/configs/models", "/v1/configs/bundles", "/v1/configs/resolve"
@@ -63,7 +64,15 @@ def resolve(rule: str, status: int, answer: Any, body: Any, token: str = "boss")
     return Row(rule, "POST", RESOLVE, status, answer, body, token)
 
 
+NO_TOKENS: dict[str, Any] = {"auth_tokens": ()}
+READS = (MODELS, f"{MODELS}/Org/vectors", f"{MODELS}/Org/vectors/status", BUNDLES, f"{BUNDLES}/late")
+
+
 ROWS = [
+    *(
+        Row("auth without tokens", "GET", path, 500, "GATEWAY_AUTH_MISCONFIGURED", settings=NO_TOKENS)
+        for path in READS
+    ),
     Row("models, sorted by name", "GET", MODELS, 200, {"models": [
         {"model_id": "Org/vectors", "profiles": ["also", "default", "fast"], "source": "gateway-registry"},
         {"model_id": "alone", "profiles": ["default"], "source": "gateway-registry"},
@@ -80,6 +89,7 @@ ROWS = [
     Row("a model needs a token", "GET", f"{MODELS}/Org/vectors", 401, "UNAUTHORIZED", token=""),
     Row("a model that is called status", "GET", f"{MODELS}/org/status", 200,
         {"sie_id": "org/status", "source": "gateway-registry", "bundles": ["scores"]}),
+    Row("status of a model", "GET", f"{MODELS}/Org/vectors/status", 200),
     Row("status of an unknown model", "GET", f"{MODELS}/no/such/status", 404, "MODEL_NOT_FOUND"),
     Row("status needs a token", "GET", f"{MODELS}/Org/vectors/status", 401, "UNAUTHORIZED", token=""),
     Row("bundles, by priority", "GET", BUNDLES, 200, {"bundles": [
@@ -111,6 +121,13 @@ ROWS = [
     resolve("an empty model", 400, "INVALID_REQUEST", {"model": ""}),
     resolve("a model that is no string", 400, "INVALID_REQUEST", {"model": 1}),
     resolve("a body that is no object", 400, "INVALID_REQUEST", []),
+    resolve("a body too large", 413, "PAYLOAD_TOO_LARGE", {"model": "x" * 200})._replace(
+        settings={"max_body_bytes": 100}
+    ),
+    resolve("another media type", 415, "UNSUPPORTED_MEDIA_TYPE", {"model": "vec"})._replace(media="text/yaml"),
+    resolve("resolving, auth without tokens", 500, "GATEWAY_AUTH_MISCONFIGURED", {"model": "vec"})._replace(
+        settings=NO_TOKENS
+    ),
     resolve("resolving needs a token", 401, "UNAUTHORIZED", {"model": "vec"}, ""),
     resolve("resolving needs the admin token", 403, "FORBIDDEN", {"model": "vec"}, "t"),
 ]  # fmt: skip
@@ -129,8 +146,11 @@ def world(**more: Any) -> World:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.rule)
 def test_row(row: Row) -> None:
-    with world(auth_mode="token", auth_tokens=("t",), admin_token="boss").client() as http:
+    settings = {"auth_mode": "token", "auth_tokens": ("t",), "admin_token": "boss"} | row.settings
+    with world(**settings).client() as http:
         headers = {"authorization": f"Bearer {row.token}"} if row.token else {}
+        if row.body is not None:
+            headers["content-type"] = row.media
         response = http.request(row.method, row.path, json=row.body, headers=headers)
     assert response.status_code == row.status, response.text
     if row.status >= 400:
@@ -138,7 +158,7 @@ def test_row(row: Row) -> None:
         return
     if response.headers["content-type"].startswith("application/x-yaml"):
         assert yaml.safe_load(response.text) == row.answer
-    else:
+    elif row.answer is not None:
         assert response.json() == row.answer
 
 

@@ -25,14 +25,16 @@ class Row(NamedTuple):
     body: dict[str, Any] | None = None
     token: str = "boss"
     settings: dict[str, Any] = {}  # noqa: RUF012  # a named tuple copies nothing, and no row changes it
+    media: str = "application/json"
 
 
 CREATE = ("POST", "/v1/pools")
+NO_TOKENS: dict[str, Any] = {"auth_tokens": ()}
 ROWS = [
     Row("list", "GET", "/v1/pools", 200, token="t"),
     Row("list needs a token", "GET", "/v1/pools", 401, "UNAUTHORIZED", token=""),
     Row("list is not opened by the admin token", "GET", "/v1/pools", 401, "UNAUTHORIZED"),
-    Row("auth without tokens", "GET", "/v1/pools", 500, "GATEWAY_AUTH_MISCONFIGURED", settings={"auth_tokens": ()}),
+    Row("list, auth without tokens", "GET", "/v1/pools", 500, "GATEWAY_AUTH_MISCONFIGURED", settings=NO_TOKENS),
     Row("create", *CREATE, 201, body={"name": "new", "gpus": {"l4": 2}}),
     Row("create with caps alone", *CREATE, 201, body={"name": "new", "gpu_caps": {"l4": 2}}),
     Row("create, null is absent", *CREATE, 201, body={"name": "new", "gpus": {"l4": 0}, "bundle": None}),
@@ -46,6 +48,7 @@ ROWS = [
     Row("create, unknown token", *CREATE, 401, "UNAUTHORIZED", body=POOL, token="x"),
     Row("create needs the admin token", *CREATE, 403, "FORBIDDEN", body=POOL, token="t"),
     Row("no admin token configured", *CREATE, 403, "FORBIDDEN", body=POOL, token="t", settings={"admin_token": None}),
+    Row("create, auth without tokens", *CREATE, 500, "GATEWAY_AUTH_MISCONFIGURED", body=POOL, settings=NO_TOKENS),
     Row("create without auth", *CREATE, 201, body=POOL, token="", settings={"auth_mode": "none"}),
     Row("no name", *CREATE, 400, "INVALID_REQUEST", body={"gpus": {"l4": 1}}),
     Row("empty name", *CREATE, 400, "INVALID_REQUEST", body=POOL | {"name": ""}),
@@ -79,6 +82,9 @@ ROWS = [
     Row("one pool too many", *CREATE, 403, "POOL_OPERATION_FORBIDDEN", body=POOL | {"name": "new"},
         settings={"max_pools": 1}),
     Row("a full house takes updates", *CREATE, 201, body=POOL, settings={"max_pools": 1}),
+    Row("body too large", *CREATE, 413, "PAYLOAD_TOO_LARGE", body=POOL | {"pinned_models": ["x" * 200]},
+        settings={"max_body_bytes": 100}),
+    Row("body in another media type", *CREATE, 415, "UNSUPPORTED_MEDIA_TYPE", body=POOL, media="text/yaml"),
     Row("body is no object", *CREATE, 400, "INVALID_REQUEST", body=[]),  # type: ignore[arg-type]
     Row("get", "GET", "/v1/pools/mine", 200, token="t"),
     Row("get in another case", "GET", "/v1/pools/MINE", 200, token="t"),
@@ -87,17 +93,22 @@ ROWS = [
     Row("get needs a token", "GET", "/v1/pools/mine", 401, "UNAUTHORIZED", token=""),
     Row("get an unknown pool", "GET", "/v1/pools/no", 404, "POOL_NOT_FOUND", token="t"),
     Row("get what no pool is called", "GET", "/v1/pools/a%20b", 404, "POOL_NOT_FOUND", token="t"),
+    Row("get, auth without tokens", "GET", "/v1/pools/mine", 500, "GATEWAY_AUTH_MISCONFIGURED", settings=NO_TOKENS),
     Row("renew", "POST", "/v1/pools/Mine/renew", 200),
     Row("renew the default pool", "POST", "/v1/pools/default/renew", 200),
     Row("renew needs a token", "POST", "/v1/pools/mine/renew", 401, "UNAUTHORIZED", token=""),
     Row("renew needs the admin token", "POST", "/v1/pools/mine/renew", 403, "FORBIDDEN", token="t"),
     Row("renew an unknown pool", "POST", "/v1/pools/no/renew", 404, "POOL_NOT_FOUND"),
+    Row("renew, auth without tokens", "POST", "/v1/pools/mine/renew", 500, "GATEWAY_AUTH_MISCONFIGURED",
+        settings=NO_TOKENS),
     Row("delete", "DELETE", "/v1/pools/Mine", 200),
     Row("delete the default pool", "DELETE", "/v1/pools/DEFAULT", 403, "DEFAULT_POOL_DELETE_FORBIDDEN"),
     Row("delete a pool of the operator's", "DELETE", "/v1/pools/batch", 403, "POOL_OPERATION_FORBIDDEN"),
     Row("delete needs a token", "DELETE", "/v1/pools/mine", 401, "UNAUTHORIZED", token=""),
     Row("delete needs the admin token", "DELETE", "/v1/pools/mine", 403, "FORBIDDEN", token="t"),
     Row("delete an unknown pool", "DELETE", "/v1/pools/no", 404, "POOL_NOT_FOUND"),
+    Row("delete, auth without tokens", "DELETE", "/v1/pools/mine", 500, "GATEWAY_AUTH_MISCONFIGURED",
+        settings=NO_TOKENS),
 ]  # fmt: skip
 
 
@@ -110,6 +121,8 @@ def test_row(row: Row) -> None:
         first = http.post("/v1/pools", json=POOL, headers={"authorization": "Bearer boss"})
         assert first.status_code == 201 or "auth_tokens" in row.settings or "admin_token" in row.settings
         headers = {"authorization": f"Bearer {row.token}"} if row.token else {}
+        if row.body is not None:
+            headers["content-type"] = row.media
         response = http.request(row.method, row.path, json=row.body, headers=headers)
     assert response.status_code == row.status, response.text
     if row.status >= 400:
