@@ -43,6 +43,14 @@ def test_json_text_of_a_unit_vector_has_no_noise_digits() -> None:
     assert max(digits) <= 9
 
 
+@pytest.mark.parametrize("dtype", [">f4", "<f8", "<i4", "|i1", "|u1"])
+@pytest.mark.parametrize("shape", [(0,), (3,), (0, 4), (2, 0), (2, 3)])
+def test_json_text_of_any_array_has_its_shape_and_numbers(dtype: str, shape: tuple[int, ...]) -> None:
+    values = np.arange(np.prod(shape)).astype(dtype).reshape(shape)
+    assert json.loads(vectors.json_numbers(values)) == values.tolist()
+    assert json.loads(vectors.json_numbers(values.T)) == values.T.tolist()
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 async def test_a_number_that_is_not_finite_is_refused_in_every_form(bad: float) -> None:
     values = np.array([[0.5, bad]], dtype=np.float32)
@@ -66,7 +74,7 @@ async def test_a_large_array_lets_others_in() -> None:
     while not encoding.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns >= 16  # the event loop had its turn between slices of 16384 numbers
+    assert turns >= 8  # the event loop had its turn between slices of 32768 numbers
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f2", "<f8"])
