@@ -119,7 +119,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
             access,
             version=_version(),
             plugins=[WorkerCLI(), ModelsCLI()],
-            lifespan=[lambda _: _Life(alone.server, access, cluster, services).span()],
+            lifespan=[lambda _: _Life(alone.server, access, cluster, services, traces).span()],
         )
         alone.application.state.server = alone.server
         return alone.application

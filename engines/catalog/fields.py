@@ -87,6 +87,7 @@ LOADTIME: Schema = {
     "backend": TEXT,
     "base_processor_model": TEXT,
     "base_processor_revision": TEXT,
+    "callers_mm_processor_kwargs": LIST,  # ours: options of the image processor that requests may set
     "causal": FLAG,
     "classification_task": TEXT,
     "classification_type": TEXT,

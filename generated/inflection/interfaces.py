@@ -98,6 +98,29 @@ class DocsHandlers(Protocol):
         """
         ...
 
+    async def docs_ui(self, context: Context) -> bytes:
+        """GET /docs
+
+        A page that shows this document.
+
+        Answers:
+            200 The page; it takes nothing from other hosts
+            500 A fault of the server
+        """
+        ...
+
+    async def docs_script(self, context: Context) -> bytes:
+        """GET /docs/redoc.standalone.js
+
+        The script of that page.
+
+        Answers:
+            200 Redoc
+            304 The version that the client has
+            500 A fault of the server
+        """
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Handlers:

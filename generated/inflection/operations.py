@@ -11,7 +11,7 @@ from generated.inflection import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "bd2a979ee3b755393ff396b7827bee9ce8d3d5d65cc52c15ae7646ee8c2a3e41"
+DOCUMENT_SHA256 = "0f2d2317559b7fac37c8a7b9c95f3fdbb1adee8f6964947a21f6ce2bce34dbff"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -198,10 +198,56 @@ OPENAPI_JSON = Operation(
     success=200,
     secured=False,
 )
+DOCS_UI = Operation(
+    id="docs_ui",
+    method="GET",
+    path="/docs",
+    tag="docs",
+    responses={
+        200: Response(
+            content={
+                "text/html; charset=utf-8": (str,),
+            },
+        ),
+        500: Response(
+            content={
+                "application/json": (models.ErrorResponse,),
+            },
+        ),
+    },
+    success=200,
+    secured=False,
+)
+DOCS_SCRIPT = Operation(
+    id="docs_script",
+    method="GET",
+    path="/docs/redoc.standalone.js",
+    tag="docs",
+    responses={
+        200: Response(
+            content={
+                "text/javascript; charset=utf-8": (str,),
+            },
+            headers=("ETag",),
+        ),
+        304: Response(
+            headers=("ETag",),
+        ),
+        500: Response(
+            content={
+                "application/json": (models.ErrorResponse,),
+            },
+        ),
+    },
+    success=200,
+    secured=False,
+)
 
 ALL: tuple[Operation, ...] = (
     CREATE_CHAT_COMPLETION,
     HEALTHZ,
     READYZ,
     OPENAPI_JSON,
+    DOCS_UI,
+    DOCS_SCRIPT,
 )

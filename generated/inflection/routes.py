@@ -82,8 +82,18 @@ def _docs(handlers: DocsHandlers, serve: Serve) -> list[BaseRouteHandler]:
     async def openapi_json(request: AnyRequest) -> ASGIApp:
         return await serve(operations.OPENAPI_JSON, request, getattr(handlers, "openapi_json", None))
 
+    @get("/docs", name="docs_ui", status_code=200)
+    async def docs_ui(request: AnyRequest) -> ASGIApp:
+        return await serve(operations.DOCS_UI, request, getattr(handlers, "docs_ui", None))
+
+    @get("/docs/redoc.standalone.js", name="docs_script", status_code=200)
+    async def docs_script(request: AnyRequest) -> ASGIApp:
+        return await serve(operations.DOCS_SCRIPT, request, getattr(handlers, "docs_script", None))
+
     return [
         openapi_json,
+        docs_ui,
+        docs_script,
     ]
 
 
@@ -100,4 +110,6 @@ def _options(serve: Serve) -> list[BaseRouteHandler]:
         options("/healthz", "GET, OPTIONS"),
         options("/readyz", "GET, OPTIONS"),
         options("/openapi.json", "GET, OPTIONS"),
+        options("/docs", "GET, OPTIONS"),
+        options("/docs/redoc.standalone.js", "GET, OPTIONS"),
     ]

@@ -73,8 +73,7 @@ def inflection_work(
     """
     if given(body.chat_template) is not None and not own.allow_chat_template:
         raise UnsupportedField("chat_template", "This server does not take chat templates from callers")
-    if given(body.mm_processor_kwargs) and "image" not in target.model.inputs:
-        raise UnsupportedField("mm_processor_kwargs", f"Model '{target.model.name}' has no processor of images")
+    _processor_may_be_told(given(body.mm_processor_kwargs) or {}, target)
     work = chat_work(cast("FirstContext", context), shared, target, settings)
     asked = given(body.request_id)
     return msgspec.structs.replace(
@@ -87,6 +86,21 @@ def inflection_work(
         grammar=_constraint(body, work.grammar, target),
         priority=given(body.priority) or 0,
     )
+
+
+def _processor_may_be_told(options: dict[str, Any], target: Target) -> None:
+    """Options of an image processor can take any memory, or make tensors that end the engine: the operator lists them.
+
+    Raises:
+        UnsupportedField: one is not listed.
+    """
+    if options and "image" not in target.model.inputs:
+        raise UnsupportedField("mm_processor_kwargs", f"Model '{target.model.name}' has no processor of images")
+    allowed = target.profile.loadtime.get("callers_mm_processor_kwargs") or []
+    refused = next((name for name in options if name not in allowed), None)
+    if refused is not None:
+        message = f"'{refused}' is no option of its processor that this model takes ({', '.join(allowed) or 'none'})"
+        raise UnsupportedField("mm_processor_kwargs", message)
 
 
 def _sampling(body: Body, sampling: Sampling) -> Sampling:

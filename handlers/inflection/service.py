@@ -12,8 +12,10 @@ from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp
 
 from generated.inflection import operations, routes
-from generated.inflection.interfaces import ChatHandlers, Context, DocsHandlers, Handlers, HealthHandlers
+from generated.inflection.interfaces import ChatHandlers, DocsHandlers, Handlers, HealthHandlers
+from generated.sie.interfaces import Context as FirstContext
 
+from .. import docs
 from ..health import HealthSurface
 from ..http.access import AccessLog
 from ..http.plan import Envelope
@@ -59,10 +61,10 @@ def document() -> bytes:
     return Path(operations.DOCUMENT).read_bytes()
 
 
-class DocsSurface:
-    """The document of this contract."""
+class DocsSurface(docs.DocsSurface):
+    """The document of this contract, and the first contract's page, which shows what lies beside it."""
 
-    async def openapi_json(self, context: Context) -> bytes:
+    async def openapi_json(self, context: FirstContext) -> bytes:
         """The document that this server honours."""
         return document()
 
@@ -81,7 +83,7 @@ class Inflection:
         handlers = Handlers(
             chat=cast("ChatHandlers", InflectionChat(services, own)),
             health=cast("HealthHandlers", HealthSurface(services)),
-            docs=cast("DocsHandlers", DocsSurface()),
+            docs=cast("DocsHandlers", DocsSurface(services)),
         )
         self.application = Litestar(
             routes.build(handlers, self.server),

@@ -32,6 +32,7 @@ SAME_NAME = frozenset((
 """Options that are vLLM's own arguments."""
 
 ELSEWHERE = frozenset((
+    "callers_mm_processor_kwargs",
     "tool_call_parser", "reasoning_parser", "chat_template", "lora_paths", "max_concurrent_requests",
     "memory_footprint_bytes", "served_model_name", "speculative_needs_extra_buffer",
 ))

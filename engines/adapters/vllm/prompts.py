@@ -61,6 +61,12 @@ class Prompts:
         except VLLMClientError as error:
             message = f"the prompt cannot be rendered for this model: {error.args[0] if error.args else error}"
             raise WorkError("invalid_request", message, param="messages" if work.messages else "prompt") from None
+        except ValueError as error:
+            if not work.rendering.mm_processor_kwargs:
+                raise
+            # vLLM's own message repeats the picture and the prompt
+            message = f"the model's processor does not take these options: {error.__cause__ or error}"
+            raise WorkError("invalid_request", message[:500], param="mm_processor_kwargs") from None
         return rendered, list(rendered["prompt_token_ids"])
 
     async def _render_text(self, work: GenerateWork, text: str, *, special_tokens: bool) -> Any:

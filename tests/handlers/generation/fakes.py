@@ -19,7 +19,13 @@ Script = Callable[[GenerateWork], Sequence[AnyEvent]]
 
 def profile(name: str = "default", **runtime: Any) -> Profile:
     return Profile(
-        name=name, engine="vllm", adapter_path="a:b", source="somewhere", runtime=runtime, lora_paths={"legal": "x"}
+        name=name,
+        engine="vllm",
+        adapter_path="a:b",
+        source="somewhere",
+        runtime=runtime,
+        loadtime={"callers_mm_processor_kwargs": ["num_crops"]},
+        lora_paths={"legal": "x"},
     )
 
 

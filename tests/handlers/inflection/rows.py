@@ -191,6 +191,7 @@ PROMPT: Final = [
     unsupported({"chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs.tokenize"),
     takes({"mm_processor_kwargs": {"num_crops": 4}}, {"rendering.mm_processor_kwargs": {"num_crops": 4}}),
     unsupported({"mm_processor_kwargs": {"num_crops": 4}, "model": "org/plain"}, "mm_processor_kwargs"),
+    unsupported({"mm_processor_kwargs": {"num_crops": 4, "size": {"height": 10**6}}}, "mm_processor_kwargs"),
     takes({"cache_salt": "salt"}, {"rendering.cache_salt": "salt"}),
     refuses({"cache_salt": ""}, "cache_salt"),
 ]

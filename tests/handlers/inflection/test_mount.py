@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -88,3 +89,19 @@ def test_an_unknown_contract_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SPEC", "nobody")
     with pytest.raises(SettingError, match="SPEC"):
         client()
+
+
+@pytest.mark.parametrize("prefix", ["", "/inflection"])
+def test_the_page_shows_the_document_beside_it(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    if not prefix:
+        monkeypatch.setenv("SPEC", "inflection")
+    with client() as made:
+        page = made.get(f"{prefix}/docs")
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        (shown,) = re.findall(r'spec-url="([^"]+)"', page.text)
+        (script,) = re.findall(r'<script src="([^"]+)"', page.text)
+        assert made.get(str(page.url.join(shown))).json()["info"]["title"] == "Inflection chat completions"
+        first_time = made.get(str(page.url.join(script)))
+        assert (first_time.status_code, first_time.headers["content-type"][:15]) == (200, "text/javascript")
+        again = made.get(str(page.url.join(script)), headers={"if-none-match": first_time.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
