@@ -32,7 +32,7 @@ from handlers import docs, inflection, settings
 from handlers.configs import ConfigSurface
 from handlers.generation import ChatSurface, CompletionsSurface, GenerateSurface, ResponsesSurface
 from handlers.health import HealthSurface
-from handlers.http.access import AccessLog, to_stdout
+from handlers.http.access import AccessLog, silence_server, to_stdout
 from handlers.http.server import Server
 from handlers.inflection import Inflection
 from handlers.metrics import Metered
@@ -236,9 +236,7 @@ class _Life:
         """The lifespan of the application."""
         if self._cluster is not None:
             logs.configure()
-            # the server's own access log costs a good part of a request and says less than ours
-            logging.getLogger("uvicorn.access").handlers.clear()
-            logging.getLogger("uvicorn.access").propagate = False
+            silence_server()
             self._tasks.append(asyncio.create_task(self._start(self._cluster), name="start-cluster"))
         self._tasks.append(asyncio.create_task(watch_lag(self._metrics), name="loop-lag"))
         restore = self._on_signals()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
 
@@ -59,3 +60,19 @@ class AccessLog:
         if self._lines and self._write is not None:
             lines, self._lines = self._lines, []
             self._write(self._encode(lines))
+
+
+def silence_server() -> None:
+    """Turn off what uvicorn says of requests: it costs a good part of one and says less than our own log.
+
+    Its lines on WebSockets hold the query, and at the level DEBUG all headers, tokens among them.
+    """
+    logging.getLogger("uvicorn.access").handlers.clear()
+    logging.getLogger("uvicorn.access").propagate = False
+    rest = logging.getLogger("uvicorn.error")
+    rest.setLevel(max(rest.getEffectiveLevel(), logging.INFO))
+    rest.addFilter(_no_handshake)
+
+
+def _no_handshake(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith('%s - "WebSocket')
