@@ -29,19 +29,12 @@ def profile_is_the_default(body: Body) -> None:
         raise InvalidField("options.profile", "Only 'default'; name another profile in the path as 'model:profile'")
 
 
-def stop_tokens_are_not_empty(body: Body) -> None:
-    options = given(body.options)
-    if options is not None and "" in (given(options.stop_tokens) or ()):
-        raise InvalidField("options.stop_tokens", "'options.stop_tokens' must not hold an empty string")
-
-
 GENERATE_RULES: Final[tuple[Rule[Body], ...]] = (
     logprobs_need_a_stream,
     top_logprobs_need_logprobs,
     stops_are_not_empty,
     biases_name_tokens,
     profile_is_the_default,
-    stop_tokens_are_not_empty,
 )
 
 

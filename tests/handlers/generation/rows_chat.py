@@ -89,9 +89,12 @@ def biases(rows: Rows) -> None:
 
 def extras(rows: Rows) -> None:
     rows.streams()
-    for value in ({}, None, {"include_usage": None}, {"include_usage": False}, {"include_usage": True}):
-        rows.takes(f"stream_options {value}", {"stream_options": value, "stream": True})
-    rows.takes("stream_options without a stream", {"stream_options": {"include_usage": True}})
+    for value in ({}, None, {"include_usage": None}, {"include_usage": False}):
+        ends = {"-2.choices.0.finish_reason": "stop", "-2.usage": ABSENT, "-1": "[DONE]"}
+        rows.takes(f"stream_options {value}", {"stream_options": value, "stream": True}, answers=ends)
+    counted = {"-3.choices.0.finish_reason": "stop", "-2.choices": [], "-2.usage.total_tokens": 9, "-1": "[DONE]"}
+    rows.takes("include_usage", {"stream_options": {"include_usage": True}, "stream": True}, answers=counted)
+    rows.takes("stream_options without a stream", {"stream_options": {"include_usage": True}}, inert=True)
     rows.refuses("stream_options text", {"stream_options": "x"}, "stream_options")
     rows.refuses("include_usage 1", {"stream_options.include_usage": 1}, "stream_options.include_usage")
     rows.refuses("stream_options unknown", {"stream_options.chunk": 1}, "stream_options.chunk", UNSUPPORTED)
@@ -107,8 +110,8 @@ def extras(rows: Rows) -> None:
         rows.refuses(f"{field} a number", {field: 1}, field)
     rows.takes("both keys", {"routing_key": "a", "prompt_cache_key": "b"}, {"routing_key": "a"})
     for field in ("user", "safety_identifier"):
-        rows.takes(field, {field: "me"})
-        rows.takes(f"{field} null", {field: None})
+        rows.takes(field, {field: "me"}, inert=True)
+        rows.takes(f"{field} null", {field: None}, inert=True)
         rows.refuses(f"{field} a number", {field: 1}, field)
     template(rows)
     rows.unknown(
@@ -137,6 +140,9 @@ def template(rows: Rows) -> None:
     rows.refuses("enable_thinking 1", {f"{field}.enable_thinking": 1}, f"{field}.enable_thinking")
     rows.refuses("template option unknown", {f"{field}.think": 1}, f"{field}.think", UNSUPPORTED)
     guardian = f"{field}.guardian_config"
+    own = {"model": "org/plain", guardian: {"risk_name": "jailbreak"}}
+    rows.takes("guardian_config", own, {field: {"guardian_config": {"risk_name": "jailbreak"}}})
+    rows.refuses("guardian_config text", {guardian: "harm"}, guardian)
     rows.refuses("guardian_config without a risk", {guardian: {}}, f"{guardian}.risk_name")
     for value in ("", "x" * 129, 1, None):
         rows.refuses(f"risk_name {str(value)[:9]!r}", {f"{guardian}.risk_name": value}, f"{guardian}.risk_name")
@@ -169,7 +175,10 @@ def messages(rows: Rows) -> None:
     rows.refuses("a text part without text", part(type="text"), "messages[0].content[0].text")
     for value in (None, 1):
         rows.refuses(f"a text part of {value!r}", part(type="text", text=value), "messages[0].content[0].text")
+    two = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    rows.takes("messages in their order", {"messages": two}, {"messages": two})
     rows.takes("a name", {"messages.0.name": "ann"}, {"messages.0.name": "ann"})
+    rows.refuses("a name that is a number", {"messages.0.name": 1}, "messages[0].name")
     rows.takes("unknown keys of a message", {"messages.0.refusal": None, "messages.0.annotations": []})
     replay(rows)
     images(rows)
@@ -240,6 +249,9 @@ def images(rows: Rows) -> None:
         rows.refuses(f"an image, {name}", image(value), where)
     rows.refuses("an image without an address", part(type="image_url"), where)
     rows.refuses("an image that is a number", image(1), where)
+    rows.refuses("an image whose url is a number", image({"url": 1}), f"{where}.url")
+    rows.refuses("an image object without a url", image({"detail": "low"}), f"{where}.url")
+    rows.refuses("a detail that is a number", image({"url": URI, "detail": 1}), f"{where}.detail")
     rows.refuses("an image for a model that is blind", {"model": "org/plain", **image(URI)}, "messages", UNSUPPORTED)
 
 
@@ -260,6 +272,7 @@ def tools(rows: Rows) -> None:
         ("function.name", f"{at}.name", DELETE),
         ("function.name", f"{at}.name", ""),
         ("function.description", f"{at}.description", 1),
+        ("function.strict", f"{at}.strict", "yes"),
         ("function.parameters", f"{at}.parameters", []),
     ):
         kind = "absent" if value is DELETE else repr(value)

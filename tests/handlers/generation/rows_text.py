@@ -108,13 +108,17 @@ def generate() -> list[Row]:
         rows.takes(field, {field: "k"}, {"routing_key": "k"})
         rows.takes(f"{field} empty", {field: ""}, {"routing_key": ABSENT})
         rows.refuses(f"{field} a number", {field: 1}, field)
-    rows.takes("safety_identifier", {"safety_identifier": "me"})
+    rows.takes("safety_identifier", {"safety_identifier": "me"}, inert=True)
     rows.refuses("safety_identifier a number", {"safety_identifier": 1}, "safety_identifier")
     rows.takes("lora_adapter", {"lora_adapter": "legal"}, {"lora_adapter": "legal"})
     rows.refuses("lora_adapter unknown", {"lora_adapter": "x"}, "lora_adapter", (400, "unknown_lora_adapter"))
     rows.takes("logit_bias", {"logit_bias": {"12": -1}}, {"sampling.logit_bias": {12: -1}})
-    rows.refuses("logit_bias key", {"logit_bias": {"x": 1}}, "logit_bias")
-    rows.refuses("logit_bias value", {"logit_bias": {"1": 101}}, "logit_bias")
+    rows.takes("logit_bias null", {"logit_bias": None}, {"sampling.logit_bias": ABSENT})
+    for name in ("x", "-1", "1.0", "", "٣", "99999999999", "4294967296"):
+        rows.refuses(f"logit_bias key {name!r}", {"logit_bias": {name: 1}}, "logit_bias")
+    for value in (101, -101, "1", None, True):
+        rows.refuses(f"logit_bias value {value!r}", {"logit_bias": {"1": value}}, "logit_bias")
+    rows.refuses("logit_bias of 1025", {"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias")
     streamed(rows)
     images(rows)
     grammars(rows)
@@ -177,6 +181,7 @@ def grammars(rows: Rows) -> None:
     rows.refuses("strict with ebnf", {field: {"ebnf": "a", "strict": True}}, "grammar.strict", UNSUPPORTED)
     rows.refuses("grammar with an unknown key", {field: {"regex": "a", "x": 1}}, "grammar.x", UNSUPPORTED)
     rows.refuses("strict text", {field: {"regex": "a", "strict": "yes"}}, "grammar.strict")
+    rows.refuses("a label that is a number", {field: {"regex": "a", "label": 1}}, "grammar.label")
     rows.refuses("a large grammar", {field: {"regex": "a", "label": "x" * 65536}}, field)
     bad = {field: {"json_schema": {"properties": {"if": {"if": {}}}}}}
     rows.refuses("a refused keyword", bad, "grammar.json_schema.properties.if.if", UNSUPPORTED)
@@ -195,7 +200,7 @@ def options(rows: Rows) -> None:
         {"default_sampling": None},
         {"stop_tokens": None},
     ):
-        rows.takes(f"options {value}", {field: value})
+        rows.takes(f"options {value}", {field: value}, inert=True)
     default = {"temperature": 0.5, "top_p": 0.9, "presence_penalty": 1, "top_k": 4, "min_new_tokens": 2}
     reached = {
         **{f"sampling.{name}": value for name, value in default.items() if name != "min_new_tokens"},
@@ -220,10 +225,12 @@ def options(rows: Rows) -> None:
         rows.takes(f"{at} {good}", {at: good})
         rows.takes(f"{at} null", {at: None})
         rows.refuses(f"{at} {bad}", {at: bad}, at)
+    rows.refuses("default_sampling text", {"options.default_sampling": "x"}, "options.default_sampling")
     odd = "options.default_sampling.seed"
     rows.refuses("default_sampling with an unknown key", {odd: 1}, odd, UNSUPPORTED)
     for name in ("first_chunk_timeout_s", "inter_chunk_timeout_s", "overall_timeout_s"):
-        rows.takes(f"options.{name}", {f"options.{name}": 2.5})
+        limit = {name.removesuffix("_timeout_s"): 2.5}
+        rows.takes(f"options.{name}", {f"options.{name}": 2.5}, limits=limit)
         for value in (0, -1, "1", True):
             rows.refuses(f"options.{name} {value!r}", {f"options.{name}": value}, f"options.{name}")
     rows.refuses("options.profile warm", {"options.profile": "warm"}, "options.profile")

@@ -23,7 +23,11 @@ BASE: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """``change`` sets members of the least request by path; ``reaches`` are members of the work item by path."""
+    """``change`` sets members of the least request by path; ``reaches`` are members of the work item by path.
+
+    ``limits`` are the time limits of the work, ``answers`` members of what comes back by path (of a stream: of the list
+    of its events). ``inert``: the work is the same as without the change.
+    """
 
     path: str
     name: str
@@ -32,6 +36,9 @@ class Row:
     code: str | None = None
     param: str | None = None
     reaches: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    inert: bool = False
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     url: str | None = None
@@ -45,6 +52,11 @@ class Row:
         if self.body is not None:
             return self.body
         return changed(BASE[self.path], self.change)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether the row says what becomes of what is sent."""
+        return bool(self.reaches or self.limits or self.answers or self.inert)
 
 
 class Rows:
