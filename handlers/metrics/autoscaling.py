@@ -67,6 +67,7 @@ class Autoscaling(Collector):
     def _pools(self, records: Iterable[PoolRecord], now: float) -> Iterator[Metric]:
         """What the pools that were created ask for and have."""
         floors: dict[tuple[str, ...], int] = {}
+        leased: dict[tuple[str, ...], int] = {}
         pinned: dict[tuple[str, ...], int] = {}
         loaded: dict[tuple[str, ...], int] = {}
         workers = self._services.cluster.workers()
@@ -74,16 +75,16 @@ class Autoscaling(Collector):
             spec = record.spec
             for profile, count in warm_floor(spec).items():
                 floors[spec.name, spec.queue_pool, profile, spec.bundle or ""] = count
-            there = {
-                model.name
-                for worker in status(record, workers, now).workers
-                for model in worker.models
-                if model.state == "loaded"
-            }
+            state = status(record, workers, now)
+            if state.state == "active":
+                leased |= {(spec.name, profile): count for profile, count in spec.gpus.items() if count}
+            there = {model.name for worker in state.workers for model in worker.models if model.state == "loaded"}
             pinned[spec.name,] = len(spec.pinned_models)
             loaded[spec.name,] = len(there.intersection(spec.pinned_models))
         floor = ("pool", "queue_pool", "machine_profile", "bundle")
         yield _family("pool_warm_floor", "Workers that a pool wants kept, however little there is to do", floor, floors)
+        lease = ("pool", "machine_profile")
+        yield _family("active_lease_gpus", "Workers that an active pool asked for and has", lease, leased)
         yield _family("pool_pinned_models", "Models that a pool wants kept loaded", ("pool",), pinned)
         yield _family("pool_pinned_models_loaded", "Those of them that a worker of it has", ("pool",), loaded)
 

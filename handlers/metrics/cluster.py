@@ -23,6 +23,8 @@ class ClusterCollector(Collector):
         workers = self._cluster.workers()
         yield _gauge("nats_connected", "Whether the message bus is reachable", float(self._cluster.connected))
         yield _gauge("config_epoch", "Version of the catalog that this gateway serves", float(self._catalog.epoch))
+        deltas = "Changes of the catalog's files that were taken over"
+        yield CounterMetricFamily("sie_gateway_config_deltas", deltas, value=float(self._catalog.epoch))
         yield _workers(workers)
         for name, text, value in (
             ("worker_queue_depth", "Requests that wait on a worker", "queue_depth"),
@@ -36,8 +38,19 @@ class ClusterCollector(Collector):
                 family.add_metric([worker.name], float(getattr(worker, value)))
             yield family
         yield _models(workers)
+        yield self._dead_letters()
         yield self._pending()
         yield from _own(workers)
+
+    def _dead_letters(self) -> Metric:
+        family = CounterMetricFamily(
+            "sie_gateway_dead_letters",
+            "Work given up for good; each is counted by one gateway of the cluster",
+            labels=["model", "reason"],
+        )
+        for labels, count in sorted(self._cluster.dead_letters().items()):
+            family.add_metric(labels, float(count))
+        return family
 
     def _pending(self) -> Metric:
         family = GaugeMetricFamily(

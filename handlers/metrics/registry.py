@@ -66,6 +66,7 @@ class Metrics:
         self.open = open_now.count
         self.rejected = counter("rejected_requests", "Requests that the queue did not take", "reason")
         self.provisioning = counter("provisioning_responses", "Requests for which no worker was there").labels()
+        self.pool_events = counter("pool_events", "Changes of pools that this gateway was asked for", "event")
         self.published = counter("queue_items_published", "Work items handed to the queue").labels()
         self.publish = histogram("queue_publish_seconds", "Until the queue has confirmed a work item", _SHORT).labels()
         self.result_wait = histogram("queue_result_wait_seconds", "From submission to the result", _LATENCY, "model")

@@ -27,10 +27,13 @@ class PoolsSurface(Surface):
             Failure: 400 or 403 by the rules.
         """
         spec = rules.spec(self.services, body)
+        known = self.services.pools.find(spec.name)
         try:
-            return wire.pool(self.services, await self.services.pools.put(spec))
+            made = wire.pool(self.services, await self.services.pools.put(spec))
         except PoolsUnavailable as error:
             raise from_pools(error) from None
+        self._count("created" if known is None else "renewed" if known.spec == spec else "updated")
+        return made
 
     async def get_pool(self, context: Context, name: str) -> models.Pool:
         """One pool.
@@ -57,6 +60,7 @@ class PoolsSurface(Surface):
                 await self.services.pools.renew(_checked(name))
             except (UnknownPool, PoolsUnavailable) as error:
                 raise from_pools(error) from None
+        self._count("renewed")
         return models.MessageResponse(message="Pool renewed")
 
     async def delete_pool(self, context: Context, name: str) -> models.MessageResponse:
@@ -76,7 +80,11 @@ class PoolsSurface(Surface):
             await self.services.pools.delete(_checked(name))
         except (UnknownPool, PoolsUnavailable) as error:
             raise from_pools(error) from None
+        self._count("deleted")
         return models.MessageResponse(message="Pool deleted")
+
+    def _count(self, event: str) -> None:
+        self.services.metrics.pool_events.labels(event).inc()
 
 
 def _checked(name: str) -> str:

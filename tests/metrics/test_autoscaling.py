@@ -156,13 +156,15 @@ async def test_pools_tell_their_floor_and_their_pinned_models_without_naming_the
             pools=[
                 pool("warm", gpus={"l4": 1}, minimum_worker_count=2, pinned_models=("org/chat", "org/vectors")),
                 pool("cold", queue_pool="batch", bundle="vision", gpus={"a100": 1}),
+                pool("wants", gpus={"l4": 2, "h100": 0}),
                 pool("gone", created=0.0, gpus={"l4": 1}, minimum_worker_count=4),
             ],
         )
     )
+    assert found["active_lease_gpus"] == {("warm", "l4"): 1}
     assert found["pool_warm_floor"] == {("warm", "default", "l4", ""): 2}
-    assert found["pool_pinned_models"] == {("warm",): 2, ("cold",): 0}
-    assert found["pool_pinned_models_loaded"] == {("warm",): 1, ("cold",): 0}
+    assert found["pool_pinned_models"] == {("warm",): 2, ("cold",): 0, ("wants",): 0}
+    assert found["pool_pinned_models_loaded"] == {("warm",): 1, ("cold",): 0, ("wants",): 0}
 
 
 def test_the_refusals_of_a_gateway_start_at_none() -> None:

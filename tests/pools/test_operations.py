@@ -213,3 +213,18 @@ def test_a_store_that_is_down_is_told(world: World) -> None:
         assert response.status_code == 500
         assert response.headers["retry-after"] == "5"
         assert "cannot be changed now" in response.json()["detail"]["message"]
+
+
+def test_changes_are_counted_by_what_they_did(world: World) -> None:
+    with world.client() as http:
+        for gpus in (1, 1, 2):
+            http.post("/v1/pools", json={"name": "p", "gpus": {"l4": gpus}})
+        http.post("/v1/pools/P/renew")
+        http.post("/v1/pools/none/renew")
+        http.post("/v1/pools", json={"name": "p"})
+        http.delete("/v1/pools/p")
+        text = http.get("/metrics").text
+    counts = {"created": 1, "renewed": 2, "updated": 1, "deleted": 1}
+    for event, count in counts.items():
+        assert f'sie_gateway_pool_events_total{{event="{event}"}} {count}.0\n' in text
+    assert text.count("sie_gateway_pool_events_total{") == len(counts)

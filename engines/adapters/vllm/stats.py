@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vllm.config import VllmConfig
+from vllm.v1.engine import FinishReason
 from vllm.v1.metrics.loggers import StatLoggerBase
-from vllm.v1.metrics.stats import IterationStats, SchedulerStats
+from vllm.v1.metrics.stats import FinishedRequestStats, IterationStats, SchedulerStats
 
 
 class Stats(StatLoggerBase):  # type: ignore[misc]  # the type checker does not look into vllm
@@ -28,6 +29,14 @@ class Stats(StatLoggerBase):  # type: ignore[misc]  # the type checker does not 
             "vllm_first_token_seconds_total": 0.0,
             "vllm_inter_tokens_total": 0.0,
             "vllm_inter_token_seconds_total": 0.0,
+            "vllm_prompt_tokens_cached_total": 0.0,
+            "vllm_mm_cache_queries_total": 0.0,
+            "vllm_mm_cache_hits_total": 0.0,
+            "vllm_requests_finished_total": 0.0,
+            "vllm_request_queue_seconds_total": 0.0,
+            "vllm_request_prefill_seconds_total": 0.0,
+            "vllm_request_decode_seconds_total": 0.0,
+            **{f"vllm_request_{reason!s}_total": 0.0 for reason in FinishReason},
         }
 
     def __call__(self, vllm_config: VllmConfig, engine_index: int = 0) -> Stats:
@@ -62,6 +71,21 @@ class Stats(StatLoggerBase):  # type: ignore[misc]  # the type checker does not 
             samples["vllm_first_token_seconds_total"] += sum(firsts)
             samples["vllm_inter_tokens_total"] += len(inters)
             samples["vllm_inter_token_seconds_total"] += sum(inters)
+            samples["vllm_prompt_tokens_cached_total"] += iteration_stats.prompt_token_stats.cached_tokens
+            for finished in iteration_stats.finished_requests:
+                self._finished(finished)
+        if mm_cache_stats is not None:
+            samples["vllm_mm_cache_queries_total"] += mm_cache_stats.queries
+            samples["vllm_mm_cache_hits_total"] += mm_cache_stats.hits
+
+    def _finished(self, request: FinishedRequestStats) -> None:
+        """One request that has ended: why, and where its time went."""
+        samples = self.samples
+        samples["vllm_requests_finished_total"] += 1
+        samples[f"vllm_request_{request.finish_reason!s}_total"] += 1
+        samples["vllm_request_queue_seconds_total"] += request.queued_time
+        samples["vllm_request_prefill_seconds_total"] += request.prefill_time
+        samples["vllm_request_decode_seconds_total"] += request.decode_time
 
     def log_engine_initialized(self) -> None:
         """Nothing to say."""
