@@ -28,7 +28,7 @@ class Client(httpx.AsyncClient):
 def application() -> tuple[Litestar, fakes.Dispatcher]:
     """One application for all tests, and the dispatcher behind it."""
     dispatcher = fakes.Dispatcher()
-    services = Services(fakes.Catalog(), dispatcher, fakes.Cluster(), Settings())
+    services = Services(fakes.Catalog(), dispatcher, fakes.Cluster(), Settings(gpu_types=("l4",)))
     return create_app(services, AccessLog(None)), dispatcher
 
 

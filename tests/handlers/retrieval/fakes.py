@@ -58,6 +58,7 @@ MODELS = (
     model(
         "org/all",
         "encode",
+        "score",
         "extract",
         inputs=("text", "image", "document"),
         dims={"dense": 4, "sparse": 100, "multivector": 3},
@@ -78,12 +79,12 @@ class Catalog(ScriptedCatalog):
 
 
 class Cluster:
-    """A cluster with one worker."""
+    """A cluster with a worker in each of two pools."""
 
     connected = True
 
     def workers(self) -> Sequence[WorkerStatus]:
-        return (WorkerStatus(name="worker-0"),)
+        return (WorkerStatus(name="worker-0"), WorkerStatus(name="worker-1", pool="fast"))
 
     def model_status(self, name: str) -> ModelStatus:
         return ModelStatus(name=name, state="loaded")

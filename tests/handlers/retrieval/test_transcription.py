@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.protocol.events import ScoreOutput, Segment, TranscribeOutput
+from generated.sie import operations
 from handlers.retrieval import subtitles
+from tests.handlers.document import body_schema, properties
 from tests.handlers.scripted import failed
 
 from . import fakes
@@ -141,6 +143,41 @@ async def test_a_refused_extension(client: Client, name: str) -> None:
 )
 async def test_a_required_field(client: Client, model: str | None, file: Any, param: str) -> None:
     assert error(await post(client, model=model, file=file)) == (400, BAD, param)
+
+
+def test_every_property_of_the_document_has_a_form() -> None:
+    """One that is accepted and one that is refused by its name; ``file`` and ``model`` are in every form."""
+    known = {name for name, _ in properties(body_schema(operations.PROXY_OPENAI_TRANSCRIPTION))}
+    accepted = {name for fields in ACCEPTED.values() for name, _ in fields} | {"file", "model"}
+    refused = {param for _, _, _, param in REFUSED.values()}
+    assert known
+    assert sorted(known - accepted) == []
+    assert sorted(known - refused) == []
+
+
+FAILURES: dict[str, tuple[int, str]] = {
+    "INVALID_INPUT": (400, "invalid_request"),
+    "PAYLOAD_TOO_LARGE": (413, "payload_too_large"),
+    "inference_error": (500, "transport_failure"),
+    "MODEL_LOAD_FAILED": (502, "transport_failure"),
+    "MODEL_LOADING": (503, "transport_failure"),
+    "RESOURCE_EXHAUSTED": (503, "transport_failure"),
+    "overall_timeout": (504, "overall_timeout"),
+}
+
+
+@pytest.mark.parametrize("said", FAILURES)
+async def test_a_failure_of_the_work(client: Client, said: str) -> None:
+    client.dispatcher.script = lambda work: failed(said)
+    assert error(await post(client)) == (*FAILURES[said], None)
+
+
+def test_every_declared_status_is_tested() -> None:
+    seen = {200, 400, 404, 413} | {status for status, _ in FAILURES.values()}
+    assert set(operations.PROXY_OPENAI_TRANSCRIPTION.responses) - seen == {
+        401,
+        415,
+    }  # tests of the HTTP layer have them
 
 
 async def test_an_unknown_model(client: Client) -> None:
