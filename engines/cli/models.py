@@ -158,20 +158,43 @@ def _pull(entry: ModelEntry, profile: Profile) -> bool:
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}:
         click.echo(f"{entry.name}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it to pull", err=True)
         return False
+    import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     click.echo(f"{entry.name}: pulling {profile.source}{f' at {entry.revision}' if entry.revision else ''}")
     try:
         path: Any = snapshot_download(profile.source, revision=entry.revision)
-    except HfHubHTTPError as error:
-        status = getattr(error.response, "status_code", None)
-        reason = {401: "a token is needed (HF_TOKEN)", 403: "its licence must be accepted", 404: "it is not there"}
-        click.echo(f"{entry.name}: the hub refused: {reason.get(status or 0, str(error))}", err=True)
-        return False
-    except (LocalEntryNotFoundError, OSError):
+    except (LocalEntryNotFoundError, httpx.TransportError) as error:
         host = os.environ.get("HF_ENDPOINT") or "the hub"
-        click.echo(f"{entry.name}: {host} cannot be reached; check the network, or HF_ENDPOINT for a mirror", err=True)
+        click.echo(f"{entry.name}: {host} cannot be reached, or broke off ({_reason(error)})", err=True)
+        click.echo("Check the network, or HF_ENDPOINT for a mirror; files that came whole are kept", err=True)
+        return False
+    except HfHubHTTPError as error:
+        click.echo(f"{entry.name}: the hub refused {profile.source}: {_refusal(entry, error)}", err=True)
+        return False
+    except OSError as error:
+        click.echo(f"{entry.name}: cannot be kept: {error}", err=True)
         return False
     click.echo(f"{entry.name}: in {path}")
     return True
+
+
+def _refusal(entry: ModelEntry, error: Any) -> str:
+    """Why the hub refused, in words."""
+    from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
+
+    if isinstance(error, RevisionNotFoundError):
+        return f"it has no revision {entry.revision}"
+    if isinstance(error, GatedRepoError):
+        return "its licence must be accepted on the hub, and a token given (HF_TOKEN)"
+    status = error.response.status_code
+    known = {401: "it is not there, or a token is needed (HF_TOKEN)", 403: "the token may not", 404: "it is not there"}
+    return known.get(status, f"status {status}")
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the error beneath the others."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -1,4 +1,4 @@
-"""``litestar models``, without a hub and without a worker: what it prints and how it exits."""
+"""``litestar models``, without a worker and without a hub (``test_hub.py`` has one): what it prints, how it exits."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ def test_without_a_hub_pulling_says_why(folder: Path) -> None:
     assert "HF_HUB_OFFLINE" in done.output
 
 
-def test_a_hub_that_cannot_be_reached_is_said_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*_: object, **__: object) -> str:
-        raise ConnectionError("no route")
+def test_a_disk_that_is_full_is_said_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
 
     monkeypatch.delenv("HF_HUB_OFFLINE")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", full)
     done = run("pull", "org/good")
     assert done.exit_code == 1
-    assert "cannot be reached" in done.output
+    assert "org/good: cannot be kept: [Errno 28] No space left on device" in done.output
 
 
 def test_pulling_takes_the_revision_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
