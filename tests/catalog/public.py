@@ -46,10 +46,10 @@ EXPECTED: list[tuple[str, dict[str, Any], str]] = [
     (f"{SIE}bert_flash:BertFlashAdapter", DENSE, ST),
     (f"{SIE}siglip.adapter:SiglipAdapter", DENSE, "refused"),
     (f"{SIE}bert_flash_cross_encoder:BertFlashCrossEncoderAdapter", SCORE, CROSS),
-    (f"{SIE}nli_classification_flash:NLIClassificationFlashAdapter", EXTRACT, "either"),
+    (f"{SIE}nli_classification_flash:NLIClassificationFlashAdapter", EXTRACT, "nli"),
     (f"{SIE}sglang.embedding:SGLangEmbeddingAdapter", DENSE, ST),
     (f"{SIE}qwen2_flash_cross_encoder.adapter:Qwen2FlashCrossEncoderAdapter", SCORE, CROSS),
-    (f"{SIE}gliclass:GLiClassAdapter", EXTRACT, "either"),
+    (f"{SIE}gliclass:GLiClassAdapter", EXTRACT, "refused"),
     (f"{SIE}clip:CLIPAdapter", DENSE, "refused"),
     (f"{SIE}qwen2_flash:Qwen2FlashAdapter", DENSE, ST),
     (f"{SIE}sglang.gemma:SGLangGemmaAdapter", DENSE, ST),
@@ -63,7 +63,7 @@ EXPECTED: list[tuple[str, dict[str, Any], str]] = [
     (f"{SIE}nemo_colembed:NemoColEmbedAdapter", LATE, "refused"),
     (f"{SIE}grounding_dino.adapter:GroundingDINOAdapter", EXTRACT, "refused"),
     (f"{SIE}donut:DonutAdapter", EXTRACT, "refused"),
-    (f"{SIE}gliner2.adapter:GLiNER2Adapter", EXTRACT, "either"),
+    (f"{SIE}gliner2.adapter:GLiNER2Adapter", EXTRACT, "refused"),
     (f"{SIE}gliner_bi:GLiNERBiAdapter", EXTRACT, "gliner"),
     (f"{SIE}owlv2.adapter:Owlv2Adapter", EXTRACT, "refused"),
     (f"{SIE}rope_flash:RoPEFlashAdapter", DENSE, ST),
@@ -74,7 +74,7 @@ EXPECTED: list[tuple[str, dict[str, Any], str]] = [
     (f"{SIE}whisper.adapter:WhisperAdapter", EXTRACT, "whisper"),
     (f"{SIE}jina_flash_cross_encoder:JinaFlashCrossEncoderAdapter", SCORE, CROSS),
     (f"{SIE}nomic_flash:NomicFlashAdapter", DENSE, ST),
-    (f"{SIE}glirel:GLiRELAdapter", EXTRACT, "either"),
+    (f"{SIE}glirel:GLiRELAdapter", EXTRACT, "refused"),
     (f"{SIE}paddleocr_vl:PaddleOCRVLAdapter", EXTRACT, "refused"),
     (f"{SIE}stablebridge_pruner:StablebridgePrunerAdapter", SCORE, "refused"),
     (f"{SIE}gte_sparse_flash:GTESparseFlashAdapter", SPARSE, SPARSE_ENGINE),
@@ -87,13 +87,13 @@ EXPECTED: list[tuple[str, dict[str, Any], str]] = [
     (f"{SIE}colbert_rotary_flash:ColBERTRotaryFlashAdapter", LATE, LATE_ENGINE),
     (f"{SIE}lighton_ocr.adapter:LightOnOCRAdapter", EXTRACT, "refused"),
     (f"{SIE}modernbert_flash_cross_encoder:ModernBertFlashCrossEncoderAdapter", SCORE, CROSS),
-    (f"{SIE}gliner2.classification:GLiNER2ClassificationAdapter", EXTRACT, "either"),
+    (f"{SIE}gliner2.classification:GLiNER2ClassificationAdapter", EXTRACT, "refused"),
     (f"{SIE}colpali:ColPaliAdapter", LATE, "refused"),
     (f"{SIE}mineru_vl:MinerUVLAdapter", EXTRACT, "refused"),
     (f"{SIE}colqwen3:ColQwen3Adapter", LATE, "refused"),
     (f"{SIE}fake.adapter:FakeAdapter", DENSE, "refused"),
 ]
-"""Adapter path, the tasks of its model, and the engine here. ``either``: an engine of another room may come or go."""
+"""Adapter path, the tasks of its model, and the engine here."""
 
 SAMPLES: dict[str, Any] = {"str": "text", "int": 3, "float": 0.5, "bool": True, "list": ["a", "b"], "NoneType": None}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def test_every_model_is_served_or_refused_by_name(catalog: Catalog) -> None:
 def test_model(catalog: Catalog, name: str, expected: str) -> None:
     path = yaml.safe_load(FILES[name][0])["profiles"]["default"]["adapter_path"]
     refused = next((one for one in catalog.refused if one.name == name), None)
-    if expected == "refused" or (expected == "either" and refused is not None):
+    if expected == "refused":
         assert refused is not None, f"{path} is served now: say so in the table"
         assert refused.reason
         assert path in refused.reason
@@ -58,9 +59,24 @@ def test_model(catalog: Catalog, name: str, expected: str) -> None:
         return
     found = catalog.resolve(name)
     assert found.bundle == "default"
-    assert expected in ("either", found.profile.engine)
+    assert found.profile.engine == expected
     assert found.model.profiles["grammar"].max_batch_tokens == 8192
     assert found.model.profiles["grammar"].loadtime == found.profile.loadtime
+
+
+def test_a_bundle_file_may_use_every_field(tmp_path: Path) -> None:
+    text = """\
+    name: sglang
+    engine: sglang
+    platform: linux/amd64
+    default: true
+    priority: 20
+    adapters: [sie_server.adapters.sglang.generation, sie_server.adapters.sglang.embedding]
+    deps: {torch: ">=2.8", sglang: {version: 0.5.2, extras: [all]}}
+    """
+    (tmp_path / "sglang.yaml").write_text(textwrap.dedent(text))
+    (bundle,) = load([], [tmp_path], strict=True).bundles()
+    assert (bundle.name, bundle.engine, bundle.priority, len(bundle.adapters)) == ("sglang", "sglang", 20, 2)
 
 
 def paths(value: Any, path: str = "") -> Iterator[str]:
