@@ -11,7 +11,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from tests.engines.extraction.helpers import HARD, exact
+from tests.engines.extraction.helpers import HARD, docx, exact, pages, pdf, zip_bomb
 from tests.live import CHAT_MODEL, KEY
 
 SPACY = "spacy/en_core_web_sm"
@@ -89,6 +89,39 @@ def test_what_the_model_has_nothing_for_is_refused_by_name(
     assert response.status_code == 400
     assert response.json()["detail"]["code"] == "INVALID_INPUT"
     assert param in response.json()["detail"]["message"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_documents_are_read_and_hostile_ones_are_errors_of_their_items(http: httpx.Client, packed: bool) -> None:
+    page = f"<html><body><script>alert(1)</script><p>{SENTENCE}</p></body></html>".encode()
+    documents = [
+        (pdf(SENTENCE), "pdf"),
+        (docx(), None),
+        (page, "text/html"),
+        (SENTENCE.encode(), "txt"),
+        (zip_bomb(), "docx"),
+        (pages(1, "secret", "RC4-128"), "pdf"),
+        (b"\x89PNG\r\n\x1a\n\xff", "png"),
+        (page, "pdf"),
+    ]
+    items = [{"document": {"data": data, "format": form}} for data, form in documents]
+    if packed:
+        headers = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+        body = msgspec.msgpack.encode({"items": items})
+        response = http.post(f"/v1/extract/{SPACY}", content=body, headers=headers)
+        assert response.status_code == 200
+        results = msgspec.msgpack.decode(response.content)["items"]
+    else:
+        # bytes are base64 in JSON
+        results = extracted(http, SPACY, msgspec.json.decode(msgspec.json.encode(items)))
+    for result in results[:4]:
+        text = result["data"]["text"]
+        assert SENTENCE in text
+        assert "alert" not in text
+        assert exact(text, result)
+        assert {("Barack Obama", "PERSON"), ("Hawaii", "GPE")} <= {(e["text"], e["label"]) for e in result["entities"]}
+    assert [result["error"]["code"] for result in results[4:]] == ["INVALID_INPUT"] * 4
+    assert all(result["entities"] == [] for result in results[4:])
 
 
 def test_a_document_is_refused_where_the_model_takes_none(http: httpx.Client) -> None:

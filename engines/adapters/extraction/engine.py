@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ...batching import Batcher, Limits, Model
+from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import ExtractOutput, ItemError, Timing, Usage
 from ...protocol.work import ExtractWork, Item, Work
 from ..base import Reply, WorkError
 from ..batched import BatchedEngine
-from . import documents
+from ..documents.reader import OPTIONS as DOCUMENT_OPTIONS
+from ..documents.reader import Reader
 
 S = TypeVar("S")
 
 CPU_BATCH_TOKENS = 2048
 PENDING_BATCHES = 16
+LOADTIME = frozenset(("max_pending_tokens", "max_concurrent_requests", "memory_footprint_bytes", *DOCUMENT_OPTIONS))
+"""Load-time options of a profile that every extraction engine takes."""
 
 
 class ExtractionEngine(BatchedEngine, Generic[S]):
@@ -24,6 +28,10 @@ class ExtractionEngine(BatchedEngine, Generic[S]):
 
     option_names: ClassVar[frozenset[str]] = frozenset()
     takes_instruction: ClassVar[bool] = False
+
+    def __init__(self, entry: ModelEntry, profile: Profile) -> None:
+        super().__init__(entry, profile)
+        self._documents = Reader(profile)
 
     async def load(self) -> None:
         """Load the weights on a thread.
@@ -47,7 +55,8 @@ class ExtractionEngine(BatchedEngine, Generic[S]):
             raise WorkError("INVALID_INPUT", f"model {self.entry.name!r} extracts and does nothing else")
         self._refuse_what_means_nothing(work)
         settings = self.settings(work)
-        texts, pieces = await asyncio.to_thread(self._prepared, work.items, settings)
+        read = await asyncio.gather(*map(self._documents.text_of, work.items))
+        texts, pieces = await asyncio.to_thread(self._prepared, read, settings)
         counts = [len(of_text) for of_text in pieces]
         inputs = [piece for of_text in pieces for piece in of_text]
 
@@ -63,6 +72,11 @@ class ExtractionEngine(BatchedEngine, Generic[S]):
             reply.completed(usage=Usage(), timing=Timing(), output=finish([]))
             return
         await self.submit(inputs, finish, reply)
+
+    async def close(self) -> None:
+        """Stop the threads and the processes."""
+        await self._documents.close()
+        await super().close()
 
     # --- for subclasses ---------------------------------------------------------------------------------------------
 
@@ -130,16 +144,15 @@ class ExtractionEngine(BatchedEngine, Generic[S]):
                 known = ", ".join(sorted(self.option_names)) or "none"
                 raise invalid(f"options.{name}", f"is no option of model {self.entry.name!r}; its options: {known}")
 
-    def _prepared(self, items: Sequence[Item], settings: S) -> tuple[list[str | ItemError], list[Sequence[Any]]]:
+    def _prepared(
+        self, read: Sequence[str | ItemError], settings: S
+    ) -> tuple[list[str | ItemError], list[Sequence[Any]]]:
         texts: list[str | ItemError] = []
         pieces: list[Sequence[Any]] = []
-        for item in items:
-            text = documents.text_of(item)
+        for text in read:
             found = self.pieces(text, settings) if isinstance(text, str) else text
-            if isinstance(found, ItemError):
-                text, found = found, []
-            texts.append(text)
-            pieces.append(found)
+            texts.append(found if isinstance(found, ItemError) else text)
+            pieces.append([] if isinstance(found, ItemError) else found)
         return texts, pieces
 
     def _result(self, item: Item, text: str | ItemError, rows: Sequence[Any], settings: S) -> dict[str, Any]:

@@ -17,15 +17,14 @@ from ...protocol.work import ExtractWork
 from ..base import EngineLoadError
 from ..files import model_files
 from ..retrieval import loading
+from . import engine
 from .engine import ExtractionEngine, entity, invalid
 
 log = logging.getLogger("sie.extract")
 
 THRESHOLD = 0.5
 SENTENCE_ENDS = frozenset((".", "!", "?", "\u3002", "\uff01", "\uff1f"))
-LOADTIME = frozenset(
-    ("default_labels", "attn_implementation", "max_pending_tokens", "max_concurrent_requests", "memory_footprint_bytes")
-)
+LOADTIME = engine.LOADTIME | {"default_labels", "attn_implementation"}
 RUNTIME = frozenset(("threshold", "multi_label", "merge_adjacent_entities", "precompute_labels"))
 
 

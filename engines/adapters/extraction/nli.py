@@ -15,6 +15,7 @@ from ...protocol.work import ExtractWork
 from ..base import EngineLoadError
 from ..files import model_files
 from ..retrieval import loading
+from . import engine
 from .engine import ExtractionEngine, invalid
 
 TEMPLATE = "This example is {}."
@@ -23,10 +24,15 @@ NO_LIMIT = 100_000
 
 CHARACTERS_PER_TOKEN = 4
 LONGEST_TOKEN = 64
-LOADTIME = frozenset(
-    ("default_labels", "attn_implementation", "max_pending_tokens", "max_concurrent_requests", "memory_footprint_bytes")
-    + ("multi_label", "max_seq_length", "trust_remote_code", "config_kwargs", "score_threshold")
-)
+LOADTIME = engine.LOADTIME | {
+    "default_labels",
+    "attn_implementation",
+    "multi_label",
+    "max_seq_length",
+    "trust_remote_code",
+    "config_kwargs",
+    "score_threshold",
+}
 RUNTIME = frozenset(("hypothesis_template", "multi_label", "threshold", "score_threshold", "max_seq_length"))
 
 

@@ -14,7 +14,7 @@ from ...protocol.events import ItemError
 from ...protocol.work import ExtractWork
 from ..base import EngineLoadError
 from ..files import model_files
-from .engine import ExtractionEngine, entity, invalid
+from .engine import LOADTIME, ExtractionEngine, entity, invalid
 
 log = logging.getLogger("sie.extract")
 
@@ -75,7 +75,7 @@ class SpacyEngine(ExtractionEngine[Settings]):
 
     def make(self) -> Model:
         for name in (*self.profile.loadtime, *self.profile.runtime):
-            if name not in ("max_pending_tokens", "max_concurrent_requests", "memory_footprint_bytes"):
+            if name not in LOADTIME:
                 raise EngineLoadError(f"spaCy has nothing for {name}", error_class="UnsupportedOption", permanent=True)
         try:
             pipeline = spacy.load(model_files(self.profile), exclude=list(UNUSED))

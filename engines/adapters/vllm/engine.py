@@ -20,6 +20,7 @@ from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import GenerateOutput, Timing, Usage
 from ...protocol.work import ExtractWork, GenerateWork, Work
 from ..base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
+from ..documents.reader import Reader
 from ..files import model_files
 from . import extraction, guard, processes
 from .adapters import Adapters
@@ -58,6 +59,7 @@ class VllmEngine:
         self._name = entry.name if profile.name == "default" else f"{entry.name}:{profile.name}"
         self._llm: AsyncLLM | None = None
         self._family = processes.Family()
+        self._documents = Reader(profile)
         self._costs: dict[str, int] = {}
         self._stats = Stats()
 
@@ -144,7 +146,7 @@ class VllmEngine:
     async def _extract(self, work: ExtractWork, reply: Reply) -> None:
         wanted = extraction.constraint(work)
         await self._grammars.compile(wanted.grammar, "params.output_schema")
-        await extraction.extract(self, self._profile, work, wanted, reply)
+        await extraction.extract(self, self._profile, self._documents, work, wanted, reply)
 
     async def _prepare(self, work: GenerateWork) -> Prepared:
         """Everything that can refuse the work, before it is admitted."""
@@ -257,6 +259,7 @@ class VllmEngine:
 
     async def close(self) -> None:
         """Stop the engine's processes; those that do not end are killed."""
+        await self._documents.close()
         llm, self._llm = self._llm, None
         if llm is not None:
             if llm.output_handler is not None:

@@ -13,7 +13,7 @@ from ...protocol.catalog import Profile
 from ...protocol.events import ExtractOutput, FinishReason, Output, Timing, TokenLogprob, ToolCallDelta, Usage
 from ...protocol.work import ExtractWork, GenerateWork, Grammar, Item, Sampling
 from ..base import Engine, EngineDead, WorkError
-from ..extraction.documents import text_of
+from ..documents.reader import Reader
 
 MAX_NEW_TOKENS = 1024
 OPTIONS = frozenset(("max_new_tokens", "temperature", "seed"))
@@ -104,7 +104,9 @@ def constraint(work: ExtractWork) -> Constraint:
     return Constraint(work.output_schema)
 
 
-async def extract(engine: Engine, profile: Profile, work: ExtractWork, wanted: Constraint, reply: Any) -> None:
+async def extract(
+    engine: Engine, profile: Profile, documents: Reader, work: ExtractWork, wanted: Constraint, reply: Any
+) -> None:
     """Generate for all items side by side. ``data`` of a result is valid by the schema; an item for which that failed
     has an ``error``. ``tokenization_ms`` and ``inference_ms`` are those of the slowest item.
 
@@ -117,7 +119,7 @@ async def extract(engine: Engine, profile: Profile, work: ExtractWork, wanted: C
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(_one(engine, work, item, f"{work.request_id}.{index}", wanted, sampling))
+                group.create_task(_one(engine, documents, work, item, f"{work.request_id}.{index}", wanted, sampling))
                 for index, item in enumerate(work.items)
             ]
     except* WorkError as errors:
@@ -135,10 +137,16 @@ async def extract(engine: Engine, profile: Profile, work: ExtractWork, wanted: C
 
 
 async def _one(
-    engine: Engine, work: ExtractWork, item: Item, request_id: str, wanted: Constraint, sampling: Sampling
+    engine: Engine,
+    documents: Reader,
+    work: ExtractWork,
+    item: Item,
+    request_id: str,
+    wanted: Constraint,
+    sampling: Sampling,
 ) -> tuple[dict[str, Any], Collected]:
     done = Collected()
-    text = await asyncio.to_thread(text_of, item) if item.document is not None else text_of(item)
+    text = await documents.text_of(item)
     if not isinstance(text, str):
         return _failed(text.code, text.message), done
     system = SYSTEM.format(schema=wanted.text)

@@ -12,6 +12,7 @@ from vllm import AsyncEngineArgs
 
 from ...protocol.catalog import ModelEntry, Profile
 from ..base import EngineLoadError
+from ..documents.reader import OPTIONS as DOCUMENT_OPTIONS
 from .adapters import max_rank
 
 log = logging.getLogger("sie.vllm")
@@ -34,7 +35,7 @@ SAME_NAME = frozenset((
 ELSEWHERE = frozenset((
     "callers_mm_processor_kwargs",
     "tool_call_parser", "reasoning_parser", "chat_template", "lora_paths", "max_concurrent_requests",
-    "memory_footprint_bytes", "served_model_name", "speculative_needs_extra_buffer",
+    "memory_footprint_bytes", "served_model_name", "speculative_needs_extra_buffer", *DOCUMENT_OPTIONS,
 ))
 """Options read by other parts, or that describe what vLLM finds out by itself."""
 # fmt: on

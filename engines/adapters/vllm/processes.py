@@ -55,12 +55,12 @@ class Family:
 
 
 def _is_shared(process: psutil.Process) -> bool:
-    """Python's resource tracker serves all engines of this process, and the guard too."""
+    """Python's resource tracker and the guard serve all engines of this process; documents may be another engine's."""
     try:
         command = " ".join(process.cmdline())
     except psutil.Error:
         return True
-    return "resource_tracker" in command or command.startswith("/bin/sh")
+    return "resource_tracker" in command or "adapters.documents" in command or command.startswith("/bin/sh")
 
 
 def _private_bytes(process: psutil.Process) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engines.adapters.base import EngineDead, EngineStatus, Reply, WorkError
+from engines.adapters.documents.reader import Reader
 from engines.adapters.vllm import extraction
 from engines.protocol.catalog import Profile
 from engines.protocol.events import FinishReason, Timing, Usage
@@ -51,7 +52,7 @@ class Scripted:
 async def extracted(script: dict[str, Any], items: list[Item], **fields: Any) -> tuple[Recorder, Scripted]:
     engine, reply = Scripted(script), Recorder()
     work = ExtractWork(request_id="r", model="m", items=items, **{"output_schema": SCHEMA, **fields})
-    await extraction.extract(engine, PROFILE, work, extraction.constraint(work), reply)
+    await extraction.extract(engine, PROFILE, Reader(PROFILE), work, extraction.constraint(work), reply)
     return reply, engine
 
 
