@@ -101,25 +101,34 @@ def of_prompt(positions: Sequence[Any]) -> list[list[PromptToken] | None]:
 class Alignment:
     """Holds entries back until the text of their token has been sent; drops those of text that never is.
 
-    vLLM holds text back that may begin a stop string, and the bytes of half a character.
+    vLLM holds text back that may begin a stop string, and the bytes of half a character. The token that ended the
+    generation, thoughts and the text of tool calls are in nobody's ``content``, so neither are their entries.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, int, TokenLogprob]] = deque()
         self._generated = 0
-        self._sent = 0
 
     def add(self, entry: TokenLogprob, shown: bool) -> None:
-        begin = self._generated
-        self._generated += len(entry.bytes) if shown else 0
-        self._waiting.append((begin, self._generated, entry))
+        """The next generated token; ``shown`` is whether it becomes text at all."""
+        if shown:
+            begin = self._generated
+            self._generated += len(entry.bytes)
+            self._waiting.append((begin, self._generated, entry))
 
-    def release(self, text: str, *, last: bool) -> list[TokenLogprob]:
-        """The entries whose text is out, once ``text`` is."""
-        self._sent += len(text.encode())
+    def release(self, begin: int, end: int, *, last: bool) -> list[TokenLogprob]:
+        """The entries of bytes ``begin`` to ``end`` of the generated text, each once.
+
+        With ``last`` also that of a token which was sent in part, a stop string having cut it.
+        """
         ready = []
-        while self._waiting and (self._waiting[0][1] <= self._sent or (last and self._waiting[0][0] < self._sent)):
-            ready.append(self._waiting.popleft()[2])
+        while self._waiting:
+            first, after, entry = self._waiting[0]
+            if after > end and not (last and first < end):
+                break
+            self._waiting.popleft()
+            if after > begin:
+                ready.append(entry)
         if last:
             self._waiting.clear()
         return ready

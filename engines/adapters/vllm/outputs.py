@@ -40,6 +40,9 @@ class Choice:
         self._as_ids = as_ids
         self._shows_special_tokens = shows_special_tokens
         self._alignment = Alignment()
+        self._raw = 0
+        self._answer_at = 0 if thinking is None else None
+        self._said = 0
         self._calls = 0
         self._tokens = 0
 
@@ -70,20 +73,28 @@ class Choice:
         self._tokens = 0
 
     def _apart(self, text: str, last: bool) -> tuple[str, str, list[CallPart]]:
+        """Thought, answer and parts of calls. Counts in bytes where the answer stands in the generated text."""
         thought, parts = "", list[CallPart]()
+        self._raw += len(text.encode())
         if self._thinking is not None:
             thought, text = self._thinking.feed(text)
             if last:
                 more, rest = self._thinking.finish()
                 thought, text = thought + more, text + rest
-        if self._tool_calls is not None:
-            text, parts = self._tool_calls.feed(text)
-            if last:
-                rest, more_parts = self._tool_calls.finish()
-                text, parts = text + rest, parts + more_parts
+            if self._answer_at is None and text:
+                self._answer_at = self._raw - len(text.encode())
+        if self._tool_calls is None:
+            self._said += len(text.encode())
+            return thought, text, parts
+        text, parts = self._tool_calls.feed(text)
+        if last:
+            rest, more_parts = self._tool_calls.finish()
+            text, parts = text + rest, parts + more_parts
+        self._said = self._tool_calls.leading
         return thought, text, parts
 
     def _logprobs(self, output: CompletionOutput, last: bool) -> list[TokenLogprob] | None:
+        """Log probabilities of the answer that is sent now, up to its first tool call."""
         if self._top is None or self._vocabulary is None:
             return None
         found: list[Any] = entries(self._vocabulary, output.logprobs or (), output.token_ids, self._top)
@@ -91,7 +102,9 @@ class Choice:
             named_by_id(output.token_ids, output.logprobs or (), found, self._top)
         for token, entry in zip(output.token_ids, found, strict=True):
             self._alignment.add(entry, shown=self._shows_special_tokens or self._vocabulary.token(token)[2])
-        return self._alignment.release(output.text, last=last)
+        if self._answer_at is None:
+            return []
+        return self._alignment.release(self._answer_at, self._answer_at + self._said, last=last)
 
     def _call(self, part: CallPart) -> ToolCallDelta:
         if part.name is None:

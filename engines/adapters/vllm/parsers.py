@@ -15,7 +15,7 @@ from vllm.tool_parsers.utils import get_json_schema_from_tools
 from ...protocol.work import GenerateWork, Grammar
 from ..base import EngineLoadError, WorkError
 from .thinking import Deferred, Marked, Thinking
-from .toolcalls import Automatic, CallPart, Named, Parsed, Required, ToolCalls
+from .toolcalls import JSON_CALL, Automatic, CallPart, Named, Parsed, Required, ToolCalls
 
 log = logging.getLogger("sie.vllm")
 
@@ -65,6 +65,8 @@ MARKS: dict[str, tuple[str, str | None]] = {
     "granite-20b-fc": ("<function_call>", None),
 }
 """Where the calls of a parser stand in the text. The text of a parser that is not listed waits for its end."""
+JSON_CALLS = frozenset(("hermes", "qwen3_json", "longcat", "jamba"))
+"""Parsers of calls that are JSON objects of name and arguments: the arguments flow while the model writes them."""
 
 
 class Parsers:
@@ -185,7 +187,8 @@ class Plan:
         if self._tool is None:
             return None
         start, end = MARKS.get(self._tool_name or "", (None, None))
-        return Automatic(self._parse, start, end, at_most=1 if self._one else None)
+        head = JSON_CALL if self._tool_name in JSON_CALLS else None
+        return Automatic(self._parse, start, end, at_most=1 if self._one else None, head=head)
 
     def _parse(self, text: str) -> Parsed:
         assert self._tool is not None and self._request is not None

@@ -35,32 +35,52 @@ Parse = Callable[[str], Parsed]
 
 
 class ToolCalls(Protocol):
-    """Text in, (answer, parts of calls) out."""
+    """Text in, (answer, parts of calls) out. ``leading``: bytes of the answer that came before the first call."""
+
+    leading: int
 
     def feed(self, text: str) -> tuple[str, list[CallPart]]: ...
 
     def finish(self) -> tuple[str, list[CallPart]]: ...
 
 
-class Automatic:
-    """The model chooses: calls stand between the parser's marks, and each is parsed when it is whole.
+JSON_CALL = re.compile(r'[\s\[,}]*\{\s*"name"\s*:\s*"([^"\\<]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+"""A call as most models write it, up to its arguments. Nothing in it can be part of a mark."""
+_AFTER = re.compile(r"[\s}\]]*")
 
-    ``start`` absent: the parser has no mark, so all text waits for the end. ``end`` absent: everything from the first
-    mark on waits for the end. Text that looks like a call and is none is part of the answer. White space that only
-    separates calls is dropped.
+
+class Automatic:
+    """The model chooses: calls stand between the parser's marks.
+
+    Arguments flow while they are written where ``head`` matches the beginning of a call; any other call is parsed when
+    it is whole. ``start`` absent: the parser has no mark, so all text waits for the end. ``end`` absent: everything
+    from the first mark on waits for the end. Text that looks like a call and is none is part of the answer. White space
+    that only separates calls is dropped.
     """
 
-    def __init__(self, parse: Parse, start: str | None, end: str | None, *, at_most: int | None = None) -> None:
+    def __init__(
+        self,
+        parse: Parse,
+        start: str | None,
+        end: str | None,
+        *,
+        at_most: int | None = None,
+        head: re.Pattern[str] | None = None,
+    ) -> None:
         self._parse = parse
         self._start = start
         self._end = end
+        self._head = head if start and end else None
         self._left = at_most
         self._inside = start is None
+        self._value: JsonValue | None = None
+        self._muted = False
         self._text = ""
         self._searched = 0
         self._blank = ""
         self._flowing = False
         self._called = False
+        self.leading = 0
 
     def feed(self, text: str) -> tuple[str, list[CallPart]]:
         self._text += text
@@ -74,17 +94,28 @@ class Automatic:
         answer: list[str] = []
         calls: list[CallPart] = []
         text, self._text = self._text, ""
-        if self._inside and text:
+        if self._value is not None:
+            # a call whose end mark is missing: what follows it is no part of it
+            rest = _AFTER.sub("", text, count=1) if self._value.over else ""
+        elif self._inside and text:
             self._segment(text, answer, calls)
-        elif text:
-            self._say(text, answer)
+            rest = ""
+        else:
+            rest = text
+        if rest:
+            self._say(rest, answer)
         if not self._called:
             answer.append(self._blank)
+            self.leading += len(self._blank.encode())
         self._blank = ""
         return "".join(answer), calls
 
     def _step(self, answer: list[str], calls: list[CallPart]) -> bool:
-        """Move on to the next mark; false when more text is needed."""
+        """Move on to the next mark or into the next call; false when more text is needed."""
+        if self._value is not None and not self._value.over:
+            return self._in_arguments(calls)
+        if self._inside and self._begins(calls):
+            return True
         mark = self._end if self._inside else self._start
         if mark is None:
             return False
@@ -94,7 +125,9 @@ class Automatic:
                 self._searched = max(0, len(self._text) - len(mark) + 1)
                 return False
             whole, self._text = self._text[: found + len(mark)], self._text[found + len(mark) :]
-            self._segment(whole, answer, calls)
+            if self._value is None:
+                self._segment(whole, answer, calls)
+            self._value = None
         else:
             certain = found if found >= 0 else len(self._text) - overlap(self._text, mark)
             self._say(self._text[:certain], answer)
@@ -105,6 +138,42 @@ class Automatic:
         self._searched = 0
         return True
 
+    def _begins(self, calls: list[CallPart]) -> bool:
+        """Whether a call begins here whose arguments can flow: after the mark, or after another call."""
+        if self._head is None:
+            return False
+        found = self._head.match(self._text, 0 if self._value is not None else len(self._start or ""))
+        if found is None:
+            return False
+        self._text = self._text[found.end() :]
+        self._searched = 0
+        self._value = JsonValue()
+        self._muted = not self._counts()
+        self._put(CallPart(found.group(1), ""), calls)
+        return True
+
+    def _in_arguments(self, calls: list[CallPart]) -> bool:
+        assert self._value is not None
+        taken = self._value.take(self._text)
+        if taken:
+            self._put(CallPart(None, self._text[:taken]), calls)
+            self._text = self._text[taken:]
+        return self._value.over
+
+    def _put(self, part: CallPart, calls: list[CallPart]) -> None:
+        self._called = True
+        self._flowing = False
+        self._blank = ""
+        if not self._muted:
+            calls.append(part)
+
+    def _counts(self) -> bool:
+        """Whether one more call is allowed; it is one from now on."""
+        if self._left is None:
+            return True
+        self._left -= 1
+        return self._left >= 0
+
     def _segment(self, text: str, answer: list[str], calls: list[CallPart]) -> None:
         parsed = self._parse(text)
         if not parsed.calls:
@@ -112,30 +181,28 @@ class Automatic:
             return
         if parsed.content:
             self._say(parsed.content, answer)
-        self._called = True
-        self._flowing = False
-        self._blank = ""
         for call in parsed.calls:
-            if self._left is None or self._left > 0:
-                calls.append(call)
-                self._left = None if self._left is None else self._left - 1
+            self._muted = not self._counts()
+            self._put(call, calls)
 
     def _say(self, text: str, answer: list[str]) -> None:
         """Text of the answer. White space at its beginning and after a call waits: it may only separate calls."""
+        if not self._flowing:
+            text = self._blank + text
+            self._flowing = bool(text.strip())
+            self._blank = "" if self._flowing else text
         if self._flowing:
             answer.append(text)
-            return
-        text = self._blank + text
-        self._flowing = bool(text.strip())
-        self._blank = "" if self._flowing else text
-        if self._flowing:
-            answer.append(text)
+            if not self._called:
+                self.leading += len(text.encode())
 
 
 class Required:
     """At least one call is forced: the grammar makes the text ``[{"name": ..., "parameters": {...}}, ...]``."""
 
     _HEAD = re.compile(r'\s*[\[,]?\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"parameters"\s*:\s*', re.DOTALL)
+
+    leading = 0
 
     def __init__(self) -> None:
         self._head = ""
@@ -170,7 +237,7 @@ class Required:
         taken = self._value.take(text)
         if taken:
             parts.append(CallPart(None, text[:taken]))
-        if self._value.whole:
+        if self._value.over:
             rest = text[taken:].lstrip()
             if not rest:
                 return ""
@@ -182,6 +249,8 @@ class Required:
 
 class Named:
     """One function is forced: the whole text is its arguments."""
+
+    leading = 0
 
     def __init__(self, name: str) -> None:
         self._name: str | None = name
@@ -197,18 +266,19 @@ class Named:
 
 
 class JsonValue:
-    """Follows one JSON object through its text, to know where it ends."""
+    """Follows one JSON object through its text, to know where it ends: with its brace, or where it is no JSON any more
+    because a mark stands outside of its strings."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
         self._escaped = False
-        self.whole = False
+        self.over = False
 
     def take(self, text: str) -> int:
         """How many characters of ``text`` belong to the object."""
         for index, character in enumerate(text):
-            if self.whole:
+            if self.over:
                 return index
             if self._escaped:
                 self._escaped = False
@@ -221,5 +291,8 @@ class JsonValue:
                 self._depth += 1
             elif character in "}]":
                 self._depth -= 1
-                self.whole = self._depth == 0
+                self.over = self._depth == 0
+            elif character == "<":
+                self.over = True
+                return index
         return len(text)

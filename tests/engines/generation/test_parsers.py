@@ -58,7 +58,13 @@ def calls_of(parsers: Parsers, pieces: list[str], **fields: Any) -> tuple[str, l
     machine = parsers.plan(work(user("Hi"), tools=TOOLS, **fields), {}).tool_calls()
     assert machine is not None
     steps = [*(machine.feed(piece) for piece in pieces), machine.finish()]
-    return "".join(step[0] for step in steps), [(part.name, part.arguments) for step in steps for part in step[1]]
+    calls: list[tuple[str | None, str]] = []
+    for part in (part for step in steps for part in step[1]):
+        if part.name is not None:
+            calls.append((part.name, part.arguments))
+        else:
+            calls[-1] = (calls[-1][0], calls[-1][1] + part.arguments)
+    return "".join(step[0] for step in steps), calls
 
 
 FORMATS = {

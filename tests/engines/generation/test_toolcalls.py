@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engines.adapters.vllm.parsers import MARKS
 from engines.adapters.vllm.thinking import Deferred, Marked, Thinking
-from engines.adapters.vllm.toolcalls import Automatic, CallPart, Named, Parsed, Required, ToolCalls
+from engines.adapters.vllm.toolcalls import JSON_CALL, Automatic, CallPart, Named, Parsed, Required, ToolCalls
 
 TEXT = st.text(st.sampled_from('ab<>/{}[]"\\ \n_:,🙂toolcall'), max_size=12)
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
@@ -44,6 +44,8 @@ def join(machine: ToolCalls, pieces: list[str]) -> Joined:
             else:
                 name, arguments = calls[-1]
                 calls[-1] = (name, arguments + part.arguments)
+    assert machine.leading <= len(text.encode())
+    assert calls or machine.leading == len(text.encode())
     return text, calls
 
 
@@ -62,6 +64,10 @@ def conversations(draw: Any) -> str:
             st.one_of(
                 TEXT,
                 st.sampled_from(["<tool_call>", "</tool_call>", "<tool_", "</tool"]),
+                st.sampled_from(
+                    ['<tool_call>{"name": "clock", "arguments": {', '<tool_call> [{"name":"a","arguments":{}},']
+                ),
+                st.sampled_from(['<tool_call>{"name": "</tool_call>", "arguments": {}}', '{"name":"b","arguments":{"']),
                 st.builds(
                     lambda name, arguments: (
                         f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
@@ -81,7 +87,10 @@ AUTOMATIC: list[Callable[[], ToolCalls]] = [
     lambda: Automatic(hermes, "<tool_call>", "</tool_call>", at_most=1),
     lambda: Automatic(hermes, "<tool_call>", None),
     lambda: Automatic(hermes, None, None),
+    lambda: Automatic(hermes, "<tool_call>", "</tool_call>", head=JSON_CALL),
+    lambda: Automatic(hermes, "<tool_call>", "</tool_call>", head=JSON_CALL, at_most=1),
 ]
+FLOWING = AUTOMATIC[4]
 
 
 @pytest.mark.parametrize("make", AUTOMATIC)
@@ -92,14 +101,19 @@ def test_calls_do_not_depend_on_how_the_text_was_cut(make: Callable[[], ToolCall
     assert join(make(), list(text)) == join(make(), [text])
 
 
+@pytest.mark.parametrize("make", [AUTOMATIC[0], FLOWING])
 @given(before=st.text("abc \n", max_size=8), calls=CALLS)
-def test_every_call_of_a_well_formed_text_is_found(before: str, calls: list[tuple[str, Any]]) -> None:
+def test_every_call_of_a_well_formed_text_is_found(
+    make: Callable[[], ToolCalls], before: str, calls: list[tuple[str, Any]]
+) -> None:
     written = "\n".join(
         f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>" for name, arguments in calls
     )
-    text, found = join(AUTOMATIC[0](), [before + written])
+    machine = make()
+    text, found = join(machine, [before + written])
     assert [(name, json.loads(arguments)) for name, arguments in found] == [(n, a) for n, a in calls]
     assert text == (before if before.strip() else "")
+    assert machine.leading == len(text.encode())
 
 
 @given(cut=cuts(TEXT))
@@ -117,6 +131,38 @@ def test_text_that_cannot_be_a_call_is_not_held_back() -> None:
 def test_a_broken_call_is_part_of_the_answer() -> None:
     text, calls = join(AUTOMATIC[0](), ["Well <tool_call>{oops</tool_call> then"])
     assert (text, calls) == ("Well <tool_call>{oops</tool_call> then", [])
+
+
+CLOCK = '<tool_call>{"name": "clock", "arguments": {"zone": "</tool_call> <é"}}</tool_call>'
+
+
+def test_arguments_flow_while_they_are_written() -> None:
+    machine = FLOWING()
+    steps = [machine.feed(character)[1] for character in CLOCK]
+    assert [part.name for step in steps for part in step if part.name] == ["clock"]
+    flowed = [part.arguments for step in steps for part in step if part.name is None]
+    assert "".join(flowed) == '{"zone": "</tool_call> <é"}'
+    assert all(len(piece) == 1 for piece in flowed)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('<tool_call>{"name": "clock", "arguments": {"zone": "C', ("", [("clock", '{"zone": "C')])),
+        ('<tool_call>{"name": "clock", "arguments": {}}', ("", [("clock", "{}")])),
+        ('<tool_call>{"name": "clock", "arguments": {}} It is noon.', ("It is noon.", [("clock", "{}")])),
+        ('<tool_call>{"name": "clock", "arguments": {"a": 1</tool_call> x', (" x", [("clock", '{"a": 1')])),
+        ('<tool_call>{"name": "clock", "arguments": {}, "id": 3}</tool_call>.', (".", [("clock", "{}")])),
+        (
+            '<tool_call>[{"name": "clock", "arguments": {}}, {"name": "weather", "arguments": {"a": []}}]</tool_call>',
+            ("", [("clock", "{}"), ("weather", '{"a": []}')]),
+        ),
+        ('<tool_call>{"arguments": {}, "name": "clock"}</tool_call>', ("", [("clock", "{}")])),
+        ('<tool_call>{"name": "clock"}</tool_call>', ('<tool_call>{"name": "clock"}</tool_call>', [])),
+    ],
+)
+def test_calls_that_are_cut_short_or_unusual(text: str, expected: Joined) -> None:
+    assert join(FLOWING(), [text]) == join(FLOWING(), list(text)) == expected
 
 
 def test_at_most_one_call_when_calls_may_not_be_parallel() -> None:
