@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, distribution
@@ -20,25 +21,20 @@ _BUNDLE: Final = "drf_spectacular_sidecar/static/drf_spectacular_sidecar/redoc/b
 _BADGE: Final = b"https://cdn.redoc.ly/redoc/logo-mini.svg"
 # a transparent pixel: nothing on this page comes from another host, so the policy would block the badge with an error
 _PIXEL: Final = b"data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
-# Redoc writes its style sheets as it renders, and searches in a worker.
+_PAGE: Final = Path(__file__).with_name("reference.html").read_bytes()
+# Redoc writes its style sheets as it renders, and searches in a worker; the page's own script is known by its digest.
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
-    "connect-src 'self'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self' {script}; style-src 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
-_PAGE: Final = b"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>API reference</title>
-</head>
-<body style="margin:0">
-<redoc spec-url="openapi.json"></redoc>
-<noscript>This page needs JavaScript. The document itself is at <a href="openapi.json">openapi.json</a>.</noscript>
-<script src="docs/redoc.standalone.js"></script>
-</body>
-</html>
-"""
+
+
+@cache
+def policy() -> str:
+    """The content security policy of the page."""
+    script = _PAGE.partition(b"<script>")[2].partition(b"</script>")[0]
+    return _POLICY.format(script=f"'sha256-{b64encode(sha256(script).digest()).decode()}'")
 
 
 @cache
@@ -70,9 +66,9 @@ class DocsSurface(Surface):
         return document()
 
     async def docs_ui(self, context: Context) -> bytes:
-        """A page that renders the document with Redoc."""
+        """A page that renders the document with Redoc, in the light or the dark theme as the system prefers."""
         context.media_type = "text/html; charset=utf-8"
-        context.response_headers["content-security-policy"] = _POLICY
+        context.response_headers["content-security-policy"] = policy()
         context.response_headers["x-content-type-options"] = "nosniff"
         return _PAGE
 

@@ -147,15 +147,27 @@ async def test_playground_chats_compares_and_ranks(
 
 
 @VIEW
-async def test_reference_renders_offline(
+async def test_reference_renders_offline_in_the_theme_of_the_system(
     server: Server, browser: Browser, pictures: Path, width: int, dark: bool
 ) -> None:
-    if dark:
-        pytest.skip("Redoc has one theme")
-    async with await browser.open(f"{server.url}/docs", width=width) as tab:
+    async with await browser.open(f"{server.url}/docs", width=width, dark=dark) as tab:
         await tab.until("document.body.innerText.includes('chat/completions')", "the rendered document")
-        await tab.picture(pictures / f"docs-{width}.png", whole=False)
+        shades = await tab.run(
+            "[document.body, document.querySelector('h1')].map((one, at) => {"
+            " const shown = getComputedStyle(one)[at ? 'color' : 'backgroundColor'];"
+            " return shown.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + +part, 0) / 3; })"
+        )
+        ground, heading = shades
+        assert (ground < 60, heading > 180) == (dark, dark)
+        await tab.picture(pictures / f"docs-{width}-{'dark' if dark else 'light'}.png", whole=False)
         assert own_faults(tab) == []
+        await tab.theme(not dark)
+        changed = "getComputedStyle(document.body).backgroundColor"
+        await tab.until(
+            f"document.body.innerText.includes('chat/completions') && {changed} === "
+            + json.dumps("rgb(255, 255, 255)" if dark else "rgb(14, 19, 24)"),
+            "the other theme",
+        )
 
 
 async def test_wrong_token_is_asked_for_again(server: Server, browser: Browser) -> None:
