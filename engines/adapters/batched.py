@@ -39,8 +39,8 @@ class BatchedEngine:
             await self._batcher.close()
         self._batcher = None
 
-    async def submit(self, inputs: Sequence[Any], finish: Any, reply: Reply) -> None:
-        """Run ``inputs`` and answer with what ``finish`` makes of their rows.
+    async def submit(self, inputs: Sequence[Any], finish: Any, reply: Reply, *, images: int = 0) -> None:
+        """Run ``inputs``, of which ``images`` are images, and answer with what ``finish`` makes of their rows.
 
         Raises:
             WorkError: ``RESOURCE_EXHAUSTED``.
@@ -64,4 +64,4 @@ class BatchedEngine:
             postprocessing_ms=done.postprocessing_ms,
             total_ms=done.total_ms,
         )
-        reply.completed(usage=Usage(prompt_tokens=sum(done.tokens)), timing=timing, output=done.value)
+        reply.completed(usage=Usage(prompt_tokens=sum(done.tokens), images=images), timing=timing, output=done.value)

@@ -1,4 +1,4 @@
-"""Decodes the images of a request, checking kind and size before any pixel is unpacked."""
+"""Decodes the images of requests, checking kind and size before any pixel is unpacked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import warnings
 
 from PIL import Image as Pillow
 
-from ...protocol.work import Image
-from ..base import WorkError
+from ..protocol.work import Image
+from .base import WorkError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_BYTES = 16 * 1024 * 1024
@@ -27,6 +27,8 @@ def decode(image: Image, param: str) -> Pillow.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
             picture: Pillow.Image = Pillow.open(io.BytesIO(image.data), formats=FORMATS)
+    except Pillow.DecompressionBombError:
+        raise WorkError("invalid_request", "an image has too many pixels", param=param) from None
     except Exception:
         raise WorkError("invalid_request", f"an image is none of {', '.join(FORMATS)}", param=param) from None
     width, height = picture.size

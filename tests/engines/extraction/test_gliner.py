@@ -17,8 +17,8 @@ from engines.adapters.base import EngineLoadError, WorkError
 from engines.adapters.extraction.engine import entity
 from engines.adapters.extraction.gliner import merged
 from engines.protocol.catalog import ModelEntry, Profile
-from tests.engines.extraction.helpers import HARD, WORDS, OpenEngine, exact, extract
-from tests.engines.retrieval.helpers import Recorder
+from tests.engines.extraction.helpers import HARD, OpenEngine, exact, extract
+from tests.engines.retrieval.helpers import WORDS, Recorder
 
 LABELS = ["animal", "place", "music"]
 LOW = {"threshold": 0.35}

@@ -13,8 +13,8 @@ from transformers import pipeline
 from engines.adapters import create
 from engines.adapters.base import EngineDead, EngineLoadError, WorkError
 from engines.protocol.catalog import ModelEntry, Profile
-from tests.engines.extraction.helpers import WORDS, OpenEngine, extract
-from tests.engines.retrieval.helpers import Recorder
+from tests.engines.extraction.helpers import OpenEngine, extract
+from tests.engines.retrieval.helpers import WORDS, Recorder
 
 LABELS = ["music", "fish", "capital city", "sun"]
 
