@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections import Counter
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import kubernetes_validate
 import pytest
@@ -14,6 +17,7 @@ from engines.bus.settings import BusSettings
 from engines.protocol.lanes import LaneLoad
 from engines.protocol.pools import PoolSpec
 from engines.worker import main as worker
+from engines.worker.signs import FILE, State
 from handlers import settings
 
 from .exposition import Sample, matches, query, scrape
@@ -140,6 +144,27 @@ def test_gateways_are_probed_where_they_answer() -> None:
         name: container(gateway)[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")
     }
     assert probes == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+
+
+def test_probes_of_workers_read_the_file_that_workers_write(tmp_path: Path) -> None:
+    (deployment,) = of_kind(render({}), "Deployment", "worker")
+    file = tmp_path / "state"
+    named = environment(deployment)[FILE]
+    commands = {
+        name: [word.replace(named, str(file)) for word in container(deployment)[f"{name}Probe"]["exec"]["command"]]
+        for name in ("startup", "liveness", "readiness")
+    }
+
+    def passing() -> set[str]:
+        runs = {name: subprocess.run(words, check=False, stderr=subprocess.DEVNULL) for name, words in commands.items()}
+        return {name for name, run in runs.items() if run.returncode == 0}
+
+    assert passing() == set()
+    for state in get_args(State):
+        file.write_text(state)
+        assert passing() == {"startup", "liveness"} | ({"readiness"} if state == "ready" else set())
+    os.utime(file, (0, 0))
+    assert "liveness" not in passing(), "the event loop hangs"
 
 
 def test_nats_over_tls_with_credentials_reaches_both_kinds_of_process() -> None:
