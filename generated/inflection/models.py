@@ -218,7 +218,7 @@ class ChatCompletionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     use_beam_search: bool | UnsetType = UNSET
     """Whether the text is searched for instead of sampled; the width of the search is `best_of`, else `n`, at most 10.
     """
-    length_penalty: float | UnsetType = UNSET
+    length_penalty: Annotated[float, Meta(ge=-10.0, le=10.0)] | UnsetType = UNSET
     """Exponent of the length by which beams are scored; needs `use_beam_search`. Above 1 favours long ones."""
     stop_token_ids: (
         Annotated[list[Annotated[int, Meta(ge=0, le=2147483647)]], Meta(max_length=1024)] | UnsetType | None

@@ -11,7 +11,7 @@ from generated.inflection import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "0f2d2317559b7fac37c8a7b9c95f3fdbb1adee8f6964947a21f6ce2bce34dbff"
+DOCUMENT_SHA256 = "fdca0121d4d193f9c7e776709b2d6e1d2d38082376206fd492eabd45b66c8db2"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):

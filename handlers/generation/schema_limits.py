@@ -33,6 +33,8 @@ _ONE: Final = frozenset(
 _MANY: Final = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
 _NAMED: Final = frozenset({"patternProperties", "properties"})
 _TARGETS: Final = frozenset({"$defs", "definitions"})
+_COUNTED: Final = frozenset({"maxContains", "maxItems", "minContains", "minItems"})
+"""Keywords whose number is how much the automaton grows by."""
 _NOTES: Final = frozenset({"$comment", "default", "deprecated", "description", "examples", "title"})
 
 
@@ -61,7 +63,7 @@ class _Inliner:
     def __init__(self, root: dict[str, Any], param: str) -> None:
         self.root = root
         self.param = param
-        self.nodes = 0
+        self.nodes = 0.0
         self.open: list[str] = []
 
     def schema(self, value: Any, path: str, nesting: int, depth: int) -> Any:
@@ -82,6 +84,9 @@ class _Inliner:
     def _keyword(self, key: str, value: Any, path: str, nesting: int, depth: int) -> Any:
         if key in _REFUSED:
             raise UnsupportedField(path, f"The JSON Schema keyword '{key}' is not supported")
+        if key in _COUNTED and isinstance(value, int | float):
+            self._count(path, depth, max(1, value))
+            return value
         if key in _NAMED and isinstance(value, dict):
             self._count(path, depth)
             return {
@@ -130,9 +135,9 @@ class _Inliner:
                 raise InvalidField(where, f"'{where}' leads nowhere in the schema") from None
         return value
 
-    def _count(self, path: str, depth: int) -> None:
-        self.nodes += 1
+    def _count(self, path: str, depth: int, nodes: float = 1) -> None:
+        self.nodes += nodes
         if self.nodes > MAX_NODES:
-            raise InvalidField(self.param, f"The schema has more than {MAX_NODES} nodes")
+            raise InvalidField(self.param, f"The schema has more than {MAX_NODES} nodes, those of its arrays counted")
         if depth > MAX_DEPTH:
             raise InvalidField(self.param, f"The schema is more than {MAX_DEPTH} containers deep at '{path[:200]}'")

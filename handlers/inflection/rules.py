@@ -34,6 +34,7 @@ _TEMPLATE_ARGUMENTS: Final = frozenset(
         "return_assistant_tokens_mask",
         "return_dict",
         "return_tensors",
+        "self",
         "tokenize",
         "tokenizer_kwargs",
         "tools",
@@ -127,6 +128,12 @@ def template_arguments_have_fields(body: Body) -> None:
         raise UnsupportedField(f"chat_template_kwargs.{taken}", f"'{taken}' is not set here")
 
 
+def bad_words_are_words(body: Body) -> None:
+    for place, word in enumerate(given(body.bad_words) or ()):
+        if not word.strip():
+            raise InvalidField(f"bad_words[{place}]", f"'bad_words[{place}]' must have more than white space")
+
+
 def one_constraint_at_a_time(body: Body) -> None:
     asked = [name for name in CONSTRAINTS if given(getattr(body, name)) is not None]
     if (wanted := given(body.response_format)) is not None and wanted.type != "text":
@@ -156,6 +163,7 @@ RULES: Final[tuple[Rule[Body], ...]] = (
     a_message_is_continued_or_answered,
     something_is_left_of_the_prompt,
     template_arguments_have_fields,
+    bad_words_are_words,
     one_constraint_at_a_time,
     white_space_stands_in_json,
 )

@@ -58,7 +58,10 @@ async def render(template: str, variables: dict[str, Any]) -> str:
     answer = json.loads(out)
     if "error" in answer:
         raise TemplateRefused(answer["error"])
-    return str(answer["text"])
+    text = str(answer["text"])
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise TemplateRefused("the template writes half a character")
+    return text
 
 
 def rendered(template: str, variables: dict[str, Any]) -> str:

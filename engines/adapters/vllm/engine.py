@@ -22,7 +22,7 @@ from ...protocol.work import ExtractWork, GenerateWork, Work
 from ..base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
 from ..documents.reader import Reader
 from ..files import model_files
-from . import extraction, guard, processes
+from . import contradictions, extraction, guard, processes
 from .adapters import Adapters
 from .beams import BeamSearch
 from .grammar import Grammars
@@ -157,7 +157,9 @@ class VllmEngine:
         plan = self._parsers.plan(work, self._prompts.template_kwargs(work))
         prompt, tokens = await self._prompts.render(work)
         if not tokens:
-            raise WorkError("invalid_request", "the prompt is empty", param="prompt")
+            param = "prompt" if work.messages is None else "messages"
+            param = param if work.rendering.chat_template is None else "chat_template"
+            raise WorkError("invalid_request", "the prompt is empty", param=param)
         max_tokens = room_for_output(work.sampling, self._entry, len(tokens), self._context_length)
         constraint = None
         if plan.forced:
@@ -182,6 +184,7 @@ class VllmEngine:
         choices = [self._choice(index, work, prepared, reply) for index in range(work.sampling.n)]
         usage = Usage(prompt_tokens=len(prepared.tokens), images=len(work.images))
         first = 0.0
+        constrained = prepared.params.structured_outputs is not None
         rest: GenerateOutput | None = None
         outputs = self._outputs(work, prepared)
         try:
@@ -194,13 +197,15 @@ class VllmEngine:
                     usage.completion_tokens += sum(len(part.token_ids) for part in output.outputs)
                     usage.cached_tokens = max(usage.cached_tokens, output.num_cached_tokens or 0)
                     for index, part in _ranked(output.outputs, work.sampling.n, work.stream):
+                        contradictions.check(work, part, constrained=constrained)
                         choices[index].take(part)
         except EngineDeadError:
             raise self._dead() from None
         except GracefulHTTPError as error:
             raise WorkError("RESOURCE_EXHAUSTED", error.message, retry_after=5) from None
         except VLLMClientError as error:
-            raise WorkError("invalid_request", str(error.args[0] if error.args else error)) from None
+            param = getattr(error, "parameter", None)
+            raise WorkError("invalid_request", str(error.args[0] if error.args else error), param=param) from None
         except EngineGenerateError as error:
             if self._engine.errored:
                 raise self._dead() from None
@@ -261,6 +266,8 @@ class VllmEngine:
         """Stop the engine's processes; those that do not end are killed."""
         await self._documents.close()
         llm, self._llm = self._llm, None
+        if llm is not None:
+            await self._grammars.close()
         if llm is not None:
             if llm.output_handler is not None:
                 # what follows is no failure of the engine

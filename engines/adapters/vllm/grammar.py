@@ -1,7 +1,8 @@
 """Constraints on the text: checked and compiled before the work is admitted.
 
 vLLM keeps one backend for the life of an engine (the first request would choose it), so it is fixed when the engine
-loads: llguidance, whose compiler has limits of its own, refuses what it cannot enforce, and does its work lazily.
+loads: llguidance, which refuses what it cannot enforce and does its work lazily. Each new grammar is tried in a process
+with limits first: its own limits do not hold for every schema.
 Tokenizers that it cannot read get xgrammar.
 """
 
@@ -13,10 +14,13 @@ from typing import Any
 
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.v1.structured_output.backend_guidance import serialize_guidance_grammar
+from vllm.v1.structured_output.request import get_structured_output_key
 
 from ...protocol.work import Grammar
 from ..base import WorkError
 from . import structural_tag
+from .trial import TooCostly, Trial
 
 MAX_CHARACTERS = 256 * 1024
 MAX_SECONDS = 10.0
@@ -31,6 +35,9 @@ class Grammars:
         self._tokenizer = tokenizer
         added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
         self._special = {str(token): index for index, token in added.items() if token.special}
+        self._trial: Trial | None = None
+        if self._structured.backend == "guidance" and hasattr(tokenizer, "backend_tokenizer"):
+            self._trial = Trial(tokenizer, config.model_config.get_vocab_size())
         self._known: dict[tuple[str, str], None] = {}
 
     async def compile(self, grammar: Grammar, param: str) -> StructuredOutputsParams:
@@ -44,12 +51,16 @@ class Grammars:
         try:
             params = self._params(grammar)
             if (grammar.kind, grammar.value) not in self._known:
+                if self._trial is not None:
+                    await self._trial.run(self._serialised(params))
                 async with asyncio.timeout(MAX_SECONDS):
                     await asyncio.to_thread(self._check, params)
                 self._remember(grammar)
         except TimeoutError:
             message = f"the grammar does not compile within {MAX_SECONDS:.0f} seconds"
             raise WorkError("invalid_request", message, param=param) from None
+        except TooCostly as error:
+            raise WorkError("invalid_request", str(error), param=param) from None
         except RecursionError:
             raise WorkError("invalid_request", "the grammar is nested too deeply", param=param) from None
         except (VLLMValidationError, ValueError, KeyError, TypeError) as error:
@@ -61,6 +72,20 @@ class Grammars:
         # the same check that vLLM makes when it takes the request, off the event loop and under a clock
         probe = SamplingParams(structured_outputs=params)
         probe._validate_structured_outputs(self._model_config, self._structured, self._tokenizer)
+
+    def _serialised(self, params: StructuredOutputsParams) -> str:
+        """The grammar as llguidance takes it, with the options that the engine will use."""
+        settings = self._structured
+        kind, value = get_structured_output_key(params)
+        text: str = serialize_guidance_grammar(
+            kind, value, settings.disable_any_whitespace, settings.disable_additional_properties
+        )
+        return text
+
+    async def close(self) -> None:
+        """End the process that tries grammars."""
+        if self._trial is not None:
+            await self._trial.close()
 
     def _remember(self, grammar: Grammar) -> None:
         if len(self._known) >= 1024:

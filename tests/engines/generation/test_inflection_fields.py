@@ -228,6 +228,15 @@ async def test_a_callers_template_continues_the_final_message(engine: Engine) ->
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
         "{{ 'x' * 2000000 }}",
         "{{ 'x' * 20000000000 }}",
+        "{{ '\\ud800' }}",
+        "{% set n = namespace(v='a') %}{% for i in range(40) %}{% set n.v = n.v ~ n.v %}{% endfor %}{{ n.v }}",
+        "{{ 2 ** 2 ** 40 }}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ '%1000000000d'|format(1) }}",
+        "{{ " + "(" * 60_000,
+        "{{ cycler.__init__.__globals__ }}",
+        "{% include 'x' %}",
+        "{{ ''.__class__ }}",
         "{{ raise_exception('no') }}",
         "{% broken",
     ],
@@ -250,6 +259,19 @@ async def test_priority_needs_an_engine_that_has_it(engine: Engine) -> None:
 
 
 # --- constraints
+
+
+@pytest.mark.parametrize("own", [{"bad_words": ("teal",)}, {"min_tokens": 20}])
+async def test_what_contradicts_the_constraint_is_named(engine: Engine, own: dict[str, Any]) -> None:
+    constraint = Grammar("choice", json.dumps(["teal"]), param="guided_choice")
+    error = await refusal(engine, work(user("hi"), sampling=own, grammar=constraint))
+    assert (error.code, error.param) == ("invalid_request", *own)
+
+
+async def test_what_leaves_no_allowed_token_is_named(engine: Engine, reference: tuple[Any, Any]) -> None:
+    (yes,) = reference[0](" yes", add_special_tokens=False).input_ids
+    error = await refusal(engine, work(STORY, sampling={"allowed_token_ids": (yes,), "bad_words": ("yes",)}))
+    assert (error.code, error.param) == ("invalid_request", "allowed_token_ids")
 
 
 async def test_guided_choice(engine: Engine) -> None:

@@ -1,0 +1,25 @@
+"""Requests that leave the model no token, which only shows as it generates: vLLM then takes one that nothing allows."""
+
+from __future__ import annotations
+
+from vllm.outputs import CompletionOutput
+
+from ...protocol.work import GenerateWork
+from ..base import WorkError
+
+
+def check(work: GenerateWork, output: CompletionOutput, *, constrained: bool) -> None:
+    """Refuse the work that ``output`` belongs to, if it could not go on within its own limits.
+
+    Raises:
+        WorkError: ``invalid_request`` for the parameter that left nothing.
+    """
+    sampling = work.sampling
+    if output.finish_reason == "error" and constrained:
+        # the constraint did not accept the token that was taken
+        own = (work.grammar.param if work.grammar else None) or "tools"
+        param = "bad_words" if sampling.bad_words else "min_tokens" if sampling.min_tokens else own
+        raise WorkError("invalid_request", f"with '{param}' the constraint left no token to go on with", param=param)
+    if sampling.allowed_token_ids and not set(sampling.allowed_token_ids).issuperset(output.token_ids):
+        message = "the other parameters left none of the allowed tokens"
+        raise WorkError("invalid_request", message, param="allowed_token_ids")
