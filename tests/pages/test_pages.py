@@ -82,7 +82,8 @@ async def test_status_page_shows_the_live_cluster(
     async with await browser.open(f"{server.url}/", width=width, dark=dark) as tab:
         await sign_in(tab)
         await tab.until("document.getElementById('live').textContent === 'live'", "the first frame")
-        await work(server, 4.0)
+        # a picture of a cluster at work takes some time of work
+        await work(server, 25.0 if "OASGATE_SCREENSHOTS" in os.environ else 4.0)
         await tab.until("/[1-9]/.test(document.querySelectorAll('.chart b')[1].textContent)", "tokens per second")
         await tab.until("document.querySelectorAll('#models tr').length > 1", "the list of models")
         shown = await tab.text()

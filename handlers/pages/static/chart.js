@@ -1,7 +1,9 @@
 "use strict";
-// A line chart of the last two minutes, drawn as SVG. One or two series; the value of now stands beside it as text.
+// A line chart of the last two minutes, or of what there is of them, drawn as SVG. One or two series; the value of now
+// stands beside it as text.
 
 const SPAN = 120;   // seconds
+const SHORTEST = 20;
 const WIDTH = 300;
 const HEIGHT = 96;
 const SVG = "http://www.w3.org/2000/svg";
@@ -27,9 +29,11 @@ class Chart {
     this.text = text;
     this.least = least;
     this.points = [];
+    this.begun = null;
     this.value = element("b", {}, "–");
     this.svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
     this.top = element("span", {});
+    this.since = element("span", {});
     const legend = element("p", { class: "legend" });
     if (series.length > 1) {
       series.forEach((one, i) => legend.append(element("span", {}, element("i", { class: i ? "second" : "" }), one.name)));
@@ -38,11 +42,12 @@ class Chart {
       element("div", { class: "head" }, element("h2", { class: "soft small" }, title), series.length > 1 ? legend : null),
       this.value,
       this.svg,
-      element("div", { class: "scale" }, element("span", {}, "2 min ago"), this.top, element("span", {}, "now"))));
+      element("div", { class: "scale" }, this.since, this.top, element("span", {}, "now"))));
   }
 
   /** values: one per series, null where nothing was measured; at: seconds. */
   add(at, values) {
+    if (this.begun === null) this.begun = at;
     this.points.push({ at, values });
     while (this.points.length && this.points[0].at < at - SPAN) this.points.shift();
     this.draw(at);
@@ -51,7 +56,8 @@ class Chart {
   draw(now) {
     const all = this.points.flatMap((point) => point.values).filter((value) => value !== null);
     const top = ceiling(Math.max(this.least, ...all));
-    const x = (at) => (WIDTH * (1 - (now - at) / SPAN)).toFixed(1);
+    const span = Math.min(SPAN, Math.max(SHORTEST, now - this.begun));
+    const x = (at) => (WIDTH * (1 - (now - at) / span)).toFixed(1);
     const y = (value) => (HEIGHT - 2 - (HEIGHT - 6) * value / top).toFixed(1);
     const parts = [0.5, 1].map((share) => shape("line", { class: "grid", x1: 0, x2: WIDTH, y1: y(top * share), y2: y(top * share) }));
     parts.push(shape("line", { class: "grid", x1: 0, x2: WIDTH, y1: y(0), y2: y(0) }));
@@ -66,8 +72,9 @@ class Chart {
     const last = this.points.length ? this.points[this.points.length - 1].values : [];
     const said = this.series.map((_, index) => last[index] === null || last[index] === undefined ? "–" : this.text(last[index]));
     this.value.textContent = said.join(" / ");
+    this.since.textContent = span < SPAN ? `${Math.round(span)} s ago` : "2 min ago";
     this.top.textContent = "scale to " + this.text(top);
-    this.svg.setAttribute("aria-label", this.title + ": now " + said.join(" and ") + ", at most " + (all.length ? this.text(Math.max(...all)) : "–") + " in two minutes");
+    this.svg.setAttribute("aria-label", this.title + ": now " + said.join(" and ") + ", at most " + (all.length ? this.text(Math.max(...all)) : "–") + " in that time");
   }
 
   /** Stretches of a series without a hole. */

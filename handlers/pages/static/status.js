@@ -13,7 +13,10 @@ let failures = 0;
 let polling = null;
 
 function state(name) {
-  const [kind, word] = STATES[name] || ["idle", name];
+  return mark(...(STATES[name] || ["idle", name]));
+}
+
+function mark(kind, word) {
   return element("span", { class: "state " + kind }, word);
 }
 
@@ -22,6 +25,7 @@ function cell(label, content, kind) {
 }
 
 function rows(id, made, empty, columns) {
+  $(id).previousElementSibling.hidden = !made.length;
   $(id).replaceChildren(...(made.length ? made : [element("tr", {}, element("td", { colspan: columns, class: "soft full" }, empty))]));
 }
 
@@ -36,6 +40,20 @@ function tile(value, text, note) {
   return element("div", { class: "tile" }, element("b", {}, value), element("span", { class: "soft small" }, text), note ? element("div", { class: "small" }, note) : null);
 }
 
+function workersNote(workers, healthy) {
+  if (!workers.length) return mark("idle", "none yet");
+  return healthy === workers.length ? state("healthy") : mark("bad", `${workers.length - healthy} silent`);
+}
+
+/** The worst that there is to say of the models. */
+function modelsNote(models) {
+  for (const name of ["failed", "loading"]) {
+    const count = models.filter((model) => model.state === name).length;
+    if (count) return mark(STATES[name][0], `${count} ${name}`);
+  }
+  return state(models.some((model) => model.state === "loaded") ? "loaded" : "available");
+}
+
 function showTiles(frame) {
   const workers = frame.workers;
   const healthy = workers.filter((worker) => worker.healthy).length;
@@ -44,8 +62,8 @@ function showTiles(frame) {
   const perSecond = rates ? rates.requests_per_s : frame.cluster.total_qps;
   const all = Math.max(known.models.length, frame.models.length);
   $("tiles").replaceChildren(
-    tile(`${healthy} of ${workers.length}`, "workers", state(healthy ? "healthy" : "unhealthy")),
-    tile(`${frame.cluster.models_loaded} of ${all}`, "models", state(frame.models.some((model) => model.state === "failed") ? "failed" : frame.cluster.models_loaded ? "loaded" : "available")),
+    tile(`${healthy} of ${workers.length}`, "workers", workersNote(workers, healthy)),
+    tile(`${frame.cluster.models_loaded} of ${all}`, "models", modelsNote(frame.models)),
     tile(number(frame.cluster.gpu_count), "GPUs"),
     tile(number(waiting), "requests at workers"),
     tile(number(perSecond, 1), "requests per second"),
@@ -103,7 +121,7 @@ function showWorkers(frame) {
     cell("Machine", worker.gpu_count ? `${worker.gpu} × ${worker.gpu_count}` : worker.gpu),
     cell("Bundle", worker.bundle || "–"),
     cell("Waiting", number(worker.queue_depth), "number"),
-    cell("Batches", number(worker.inflight_batches), "number"),
+    cell("Running", number(worker.inflight_batches), "number"),
     cell("Memory", memory(worker), "full"))), "No worker has been heard from. Requests are answered with 503 until one is.", 7);
   $("workers-count").textContent = frame.workers.length === 1 ? "1 known" : `${frame.workers.length} known`;
 }
