@@ -34,12 +34,16 @@ def example_with(word: str) -> str:
     return found[0]
 
 
-def test_readme_has_three_examples() -> None:
-    assert len(EXAMPLES) == 3
+def test_readme_has_four_examples() -> None:
+    assert len(EXAMPLES) == 4
 
 
 def test_chat_example_streams_right_words(base_url: str, tmp_path: Path) -> None:
-    assert "Paris" in run(example_with("chat.completions"), base_url, tmp_path)
+    assert "Paris" in run(example_with("stream=True"), base_url, tmp_path)
+
+
+def test_example_of_the_second_contract_keeps_to_the_choices(base_url: str, tmp_path: Path) -> None:
+    assert run(example_with("guided_choice"), base_url, tmp_path).strip() in ("red", "green")
 
 
 def test_embeddings_example_prints_the_width(base_url: str, tmp_path: Path) -> None:

@@ -13,9 +13,14 @@ TEMPLATE = (
 )
 
 
-def vision(weights: Path, folder: Path) -> Path:
-    """Write the checkpoint into ``folder``; ``weights`` is where the tokenizer comes from."""
+def vision(weights: Path, folder: Path, first_token: str | None = None) -> Path:
+    """Write the checkpoint into ``folder``; ``weights`` is where the tokenizer comes from.
+
+    Args:
+        first_token: A token that the tokenizer puts before every text, where it adds special tokens.
+    """
     import torch
+    from tokenizers.processors import TemplateProcessing
     from transformers import (
         AddedToken,
         AutoTokenizer,
@@ -31,6 +36,11 @@ def vision(weights: Path, folder: Path) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(weights)
     tokenizer.add_tokens([AddedToken("<image>", special=True, normalized=False)])
     tokenizer.chat_template = TEMPLATE
+    if first_token is not None:
+        token = (first_token, tokenizer.convert_tokens_to_ids(first_token))
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=f"{first_token} $A", pair=f"{first_token} $A $B", special_tokens=[token]
+        )
     size = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = Blip2Config(
         vision_config=Blip2VisionConfig(**size, intermediate_size=128, image_size=IMAGE_SIDE, patch_size=14),

@@ -104,6 +104,17 @@ def test_nodes() -> None:
     assert refused({"enum": list(range(16_384))}) == ("invalid_request", "s")
 
 
+@pytest.mark.parametrize("keyword", ["minItems", "maxItems", "minContains", "maxContains"])
+@pytest.mark.parametrize("number", [16_384, 10**9, 2**63, 1e9])
+def test_items_that_an_array_asks_for_count_as_nodes(keyword: str, number: float) -> None:
+    assert refused({"type": "array", keyword: number}) == ("invalid_request", "s")
+    assert refused({"anyOf": [{"type": "array", keyword: 9_000}] * 2}) == ("invalid_request", "s")
+    fine = {"type": "array", keyword: 9_000}
+    assert schema_limits.inline(fine, "s") == fine
+    named = {"type": "object", "properties": {keyword: {"const": number}}}
+    assert schema_limits.inline(named, "s") == named
+
+
 def test_bytes() -> None:
     assert refused({"description": "x" * 65_536}) == ("invalid_request", "s")
 
