@@ -61,6 +61,7 @@ class Cluster:
         self.worker: Supervisor | None = None
         self._joining: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
+        self._hurried = False
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Cluster:
@@ -102,12 +103,20 @@ class Cluster:
         """Stop everything that ``start`` started; bounded in time."""
         await ended(self._joining, self._reloading)
         if self.worker is not None:
+            if self._hurried:
+                self.worker.hurry()
             # its last events still reach the dispatcher
             await self.worker.stop(WORKER_DRAIN + 5.0)
         await self.pools.stop()
         await self.dispatcher.stop()
         if self.server is not None:
             await self.server.stop()
+
+    def hurry(self) -> None:
+        """Let ``stop``, running or to come, wait for no work any more."""
+        self._hurried = True
+        if self.worker is not None:
+            self.worker.hurry()
 
     async def _join(self, bus: BusSettings) -> None:
         await self.dispatcher.start(bus)

@@ -191,6 +191,17 @@ class Capacity(Failure):
         )
 
 
+class TooMany(Failure):
+    """429: one caller asks for more than its share, or no worker takes the work."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(429, "rate_limit_exceeded", message, retry_after=1.0 if retry_after is None else retry_after)
+
+    def undeclared(self) -> Capacity:
+        """The same for an operation that does not declare 429: a 503 that its clients retry."""
+        return Capacity(self.message, self.retry_after, code="RESOURCE_EXHAUSTED")
+
+
 class Timeout(Failure):
     """504: ``first_chunk_timeout``, ``inter_chunk_timeout`` or ``overall_timeout``."""
 
@@ -307,7 +318,10 @@ def from_failed(event: Failed, *, native: bool = False) -> Failure:
         case "transport_failure":
             return Capacity(message, event.retry_after)
         case "malformed_worker_response" | "inference_error":
-            return Failure(500, code, message)
+            # without the word of the worker, whether a retry helps is the client's guess
+            return Failure(500, code, message, terminal=True if event.details.get("permanent") else None)
+        case "rate_limit_exceeded":
+            return TooMany(message, event.retry_after)
     if code in _RETRYABLE:
         return Capacity(message, 5 if event.retry_after is None else event.retry_after, code=code)
     if code in _TIMEOUTS:

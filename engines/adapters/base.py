@@ -13,6 +13,7 @@ from ..protocol.work import Work
 class EngineStatus(msgspec.Struct, kw_only=True):
     """Load of one engine: requests waiting, batches running, their cost in tokens, resident bytes.
 
+    ``cache_tokens`` is how many tokens its key-value cache holds, 0 where it has none.
     ``metrics`` are further samples by name; a name that ends in ``_total`` is a counter, any other a gauge.
     """
 
@@ -20,6 +21,7 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     inflight_batches: int = 0
     pending_cost: int = 0
     memory_bytes: int = 0
+    cache_tokens: int = 0
     metrics: dict[str, float] = {}
 
 

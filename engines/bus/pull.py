@@ -17,7 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from .subjects import Lane
+from .subjects import Direct, Queue
 from .tasks import ended
 
 log = logging.getLogger("sie.bus")
@@ -27,22 +27,31 @@ HEARTBEAT = 5.0
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One message of a work queue. ``ack`` is the subject that settles it; ``tries`` counts deliveries from 1."""
+    """One message of a work queue.
+
+    ``ack`` is the subject that settles it; ``tries`` counts deliveries from 1; ``stamp`` is when the queue took it, in
+    seconds since the epoch by the server's clock. ``direct``: it was meant for this worker and no other.
+    """
 
     data: bytes
     ack: str
     tries: int
     headers: dict[str, str]
+    stamp: float
+    subject: str = ""
+    direct: bool = False
 
 
 class PullConsumer:
-    """Calls ``deliver`` with each message of a lane, while fewer than ``room()`` more are on their way."""
+    """Calls ``deliver`` with each message of a queue, while fewer than ``room()`` more are on their way."""
 
     def __init__(
-        self, client: Client, lane: Lane, deliver: Callable[[Delivery], None], room: Callable[[], int]
+        self, client: Client, queue: Queue, deliver: Callable[[Delivery], None], room: Callable[[], int]
     ) -> None:
+        self.queue = queue
         self._client = client
-        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{lane.stream}.{lane.consumer}"
+        self._direct = isinstance(queue, Direct)
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{queue.stream}.{queue.consumer}"
         self._deliver = deliver
         self._room = room
         self._inbox = client.new_inbox()
@@ -113,7 +122,10 @@ class PullConsumer:
         if status is None:
             # delivered under its own subject, so it does not tell which request it answers: one sum for all
             self._credit = max(0, self._credit - 1)
-            self._deliver(Delivery(message.data, message.reply, _tries(message.reply), dict(headers)))
+            tries, stamp = _metadata(message.reply)
+            self._deliver(
+                Delivery(message.data, message.reply, tries, dict(headers), stamp, message.subject, self._direct)
+            )
         elif status != "100":
             # the end of a request: expired, refused, or of a consumer that is gone
             if status == "503" or "Deleted" in headers.get("Description", ""):
@@ -122,7 +134,9 @@ class PullConsumer:
             self._wanted.set()
 
 
-def _tries(ack: str) -> int:
-    """Delivery count out of ``$JS.ACK[.domain.account].stream.consumer.count.streamseq...``"""
+def _metadata(ack: str) -> tuple[int, float]:
+    """Delivery count and time stamp out of
+    ``$JS.ACK[.domain.account].stream.consumer.count.streamseq.consumerseq.nanoseconds.pending``"""
     tokens = ack.split(".")
-    return int(tokens[4] if len(tokens) < 11 else tokens[6])
+    first = 4 if len(tokens) < 11 else 6
+    return int(tokens[first]), int(tokens[first + 3]) / 1e9

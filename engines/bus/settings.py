@@ -13,7 +13,8 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the bus is and how to log in; times in seconds.
 
     ``url`` may be a comma list. Without it a private server is started (``EmbeddedServer``).
-    ``ack_wait`` is how long a worker may be silent before its unfinished work goes to another one.
+    ``ack_wait`` is how long a worker may be silent before its unfinished work goes to another one, ``max_deliver`` how
+    often work is delivered before it is given up.
     ``memory_only``: the server keeps nothing on disk, so neither do buckets.
     """
 
@@ -29,6 +30,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 1 << 30
     replicas: int = 1
     ack_wait: float = 5.0
+    max_deliver: int = 20
     memory_only: bool = False
 
     @classmethod
@@ -65,6 +67,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
             max_bytes=int(number("SIE_NATS_MAX_STREAM_BYTES", 1 << 30)),
             replicas=int(number("SIE_NATS_REPLICAS", 1)),
             ack_wait=number("SIE_NATS_ACK_WAIT_S", 5.0),
+            max_deliver=max(1, int(number("SIE_MAX_DELIVER", 20))),
             memory_only=(text("SIE_NATS_MEMORY_ONLY") or "0") == "1",
         )
 
@@ -83,6 +86,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
             "SIE_NATS_MAX_STREAM_BYTES": str(self.max_bytes),
             "SIE_NATS_REPLICAS": str(self.replicas),
             "SIE_NATS_ACK_WAIT_S": str(self.ack_wait),
+            "SIE_MAX_DELIVER": str(self.max_deliver),
             "SIE_NATS_MEMORY_ONLY": "1" if self.memory_only else None,
         }
         return {name: value for name, value in names.items() if value is not None}

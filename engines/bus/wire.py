@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from engines.protocol.events import AnyEvent
+from engines.protocol.events import WireEvent
 from engines.protocol.work import Work
 
 _encoder = msgspec.msgpack.Encoder()
 _work = msgspec.msgpack.Decoder(Work)
-_events = msgspec.msgpack.Decoder(list[AnyEvent])
+_events = msgspec.msgpack.Decoder(list[WireEvent])
 
 encode = _encoder.encode
 decode_work = _work.decode

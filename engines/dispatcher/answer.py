@@ -1,7 +1,8 @@
 """The events of one request, put in order: a state machine that knows nothing of the bus.
 
 A request may be attempted more than once (its worker died, its heart-beats came late). Until an attempt has produced
-output, any attempt may still answer; the first that does owns the answer, and events of others are dropped.
+output, any attempt may still answer; the first that does owns the answer, and events of others are dropped. When the
+work has been published anew, attempts at earlier publications are heard no more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from engines.protocol.cluster import Timeouts
-from engines.protocol.events import Admitted, AnyEvent, Completed, Failed, FailureCode
+from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, FailureCode
+
+BUFFER = 256
+"""Events that may wait for a slow reader; what comes then is joined to the last one of its choice."""
 
 
 class PendingAnswer:
@@ -19,6 +23,7 @@ class PendingAnswer:
 
     ``ended`` is called once: with True when the work may still be running. ``patience`` is for a model that has to be
     loaded first: until admission the answer may take that many seconds more, and its limits count from there.
+    ``late`` is asked when there was no output in time, and says whether the work is being done elsewhere now.
     """
 
     def __init__(
@@ -27,10 +32,15 @@ class PendingAnswer:
         timeouts: Timeouts,
         ended: Callable[[PendingAnswer, bool], None],
         patience: float = 0.0,
+        late: Callable[[PendingAnswer], bool] = lambda _: False,
     ) -> None:
         self.request_id = request_id
         self.publish_ms = 0.0
-        self.sequence: int | None = None
+        self.attempt = 0
+        """Publications before the current one."""
+        self.direct = False
+        """Whether the work waits for one worker alone, which then has to begin in time."""
+        self._late = late
         self._timeouts = timeouts
         self._ended = ended
         self._patience = patience
@@ -41,6 +51,8 @@ class PendingAnswer:
         self._next_seq: dict[str, int] = {}
         self._workers: dict[str, str] = {}
         self._owner: str | None = None
+        self._restarted = self._heard_at = self._started
+        self._told = False
         self._admitted_at: float | None = None
         self._last_output: float | None = None
         self._done = False
@@ -56,14 +68,44 @@ class PendingAnswer:
         return len(self._next_seq)
 
     @property
+    def done(self) -> bool:
+        return self._done
+
+    @property
+    def heard(self) -> dict[str, int]:
+        """How many events of each attempt have come."""
+        return dict(self._next_seq)
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last event, or since it was asked for."""
+        return self._loop.time() - self._heard_at
+
+    @property
     def age(self) -> float:
         """Seconds since it was asked for."""
         return self._loop.time() - self._started
 
+    @property
+    def time_left(self) -> float:
+        """Seconds in which an answer is still of use."""
+        return max(0.0, self._overall() - self._loop.time())
+
+    def restart(self) -> None:
+        """The work is published anew: nobody has admitted it yet."""
+        self.attempt += 1
+        self.direct = False
+        self._admitted_at = None
+        self._restarted = self._loop.time()
+
+    def is_stale(self, attempt: str) -> bool:
+        """Whether a worker's attempt was at an earlier publication."""
+        return self.attempt > 0 and _number(attempt) < self.attempt
+
     def feed(self, event: AnyEvent) -> None:
         """Take one event from the bus: drop duplicates and other attempts, fail on a gap."""
         attempt = event.attempt_id
-        if self._done or self._owner not in (None, attempt):
+        if self._done or self._owner not in (None, attempt) or self.is_stale(attempt):
             return
         expected = self._next_seq.get(attempt, 0)
         if event.seq < expected:
@@ -72,12 +114,15 @@ class PendingAnswer:
             self.fail("transport_failure", f"events {expected} to {event.seq - 1} of the worker's answer were lost")
             return
         self._next_seq[attempt] = expected + 1
-        now = self._loop.time()
+        now = self._heard_at = self._loop.time()
         if isinstance(event, Admitted):
             self._workers[attempt] = event.worker
             if self._admitted_at is not None:
                 return
             self._admitted_at = now
+            if self._told:
+                return
+            self._told = True
         else:
             self._owner = attempt
             self._last_output = now
@@ -103,7 +148,7 @@ class PendingAnswer:
                 raise StopAsyncIteration
             at, code, message = self._limit()
             self._waiter = self._loop.create_future()
-            timer = self._loop.call_at(at, self.fail, code, message)
+            timer = self._loop.call_at(at, self._out_of_time, code, message)
             try:
                 await self._waiter
             finally:
@@ -120,11 +165,26 @@ class PendingAnswer:
             self._ended(self, True)
 
     def _put(self, event: AnyEvent, *, final: bool, running: bool) -> None:
-        self._events.append(event)
+        if len(self._events) < BUFFER or not isinstance(event, Delta) or not self._join(event):
+            self._events.append(event)
         self._wake()
         if final:
             self._done = True
             self._ended(self, running)
+
+    def _join(self, event: Delta) -> bool:
+        """Add to what waits already for the same choice; texts of different choices have no order."""
+        for waiting in reversed(self._events):
+            if isinstance(waiting, Delta) and waiting.choice == event.choice:
+                _add(waiting, event)
+                return True
+        return False
+
+    def _out_of_time(self, code: FailureCode, message: str) -> None:
+        if code == "first_chunk_timeout" and not self.begun and not self._done and self._late(self):
+            self._wake()  # to wait by the new limits
+        else:
+            self.fail(code, message)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -133,17 +193,38 @@ class PendingAnswer:
     def _limit(self) -> tuple[float, FailureCode, str]:
         """When to give up next, and what to say then."""
         limits = self._timeouts
-        overall = self._started + limits.overall
-        if self._patience and self._admitted_at is not None:
-            overall = self._admitted_at + limits.overall
-        elif self._patience and self._last_output is None:
-            overall += self._patience
+        overall = self._overall()
         if self._last_output is not None and limits.inter_chunk is not None:
             at = self._last_output + limits.inter_chunk
             if at < overall:
                 return at, "inter_chunk_timeout", f"no further output within {limits.inter_chunk:g} s"
-        if self._last_output is None and self._admitted_at is not None and limits.first_chunk is not None:
-            at = self._admitted_at + limits.first_chunk
+        admitted_at = self._restarted if self.direct and self._admitted_at is None else self._admitted_at
+        if self._last_output is None and admitted_at is not None and limits.first_chunk is not None:
+            at = admitted_at + limits.first_chunk
             if at < overall:
                 return at, "first_chunk_timeout", f"no output within {limits.first_chunk:g} s"
         return overall, "overall_timeout", f"no complete answer within {limits.overall:g} s"
+
+    def _overall(self) -> float:
+        """When the answer as a whole is too late."""
+        overall = self._started + self._timeouts.overall
+        if self._patience and self._admitted_at is not None:
+            return self._admitted_at + self._timeouts.overall
+        return overall + self._patience if self._last_output is None else overall
+
+
+def _number(attempt: str) -> int:
+    """The publication that a worker's attempt was at."""
+    number = attempt.partition("-")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def _add(first: Delta, then: Delta) -> None:
+    """Make one delta of two."""
+    first.text += then.text
+    first.reasoning += then.reasoning
+    first.tokens += then.tokens
+    if then.logprobs is not None:
+        first.logprobs = [*(first.logprobs or ()), *then.logprobs]
+    first.tool_calls = [*first.tool_calls, *then.tool_calls]
+    first.finish_reason = then.finish_reason or first.finish_reason

@@ -1,4 +1,4 @@
-"""Submitting work to the queue of a pool and routing the workers' events to whoever waits for them."""
+"""Submitting work to the workers and routing their events to whoever waits for them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
-from datetime import datetime
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
+from engines.bus.ends import Silent, questions
 from engines.bus.payloads import Payloads
 from engines.bus.settings import BusSettings
-from engines.bus.streams import ensure_stream
 from engines.bus.subjects import Lane
 from engines.protocol.cluster import (
     DispatchError,
@@ -34,20 +31,26 @@ from engines.protocol.cluster import (
     Traffic,
     WorkerStatus,
 )
-from engines.protocol.events import Admitted
-from engines.protocol.work import GenerateWork, Work
+from engines.protocol.events import Admitted, Refused
+from engines.protocol.work import Work
 
 from .answer import PendingAnswer
+from .flight import Flight, name_of
+from .given_up import GivenUp
+from .publisher import Publisher
 from .registry import Registry
+from .rescue import Rescue
+from .routing import Place
 
 log = logging.getLogger("sie.dispatcher")
 
 PUBLISH_TIMEOUT = 5.0
 SWEEP_EVERY = 0.5
-CHECK_TRIES = 20
+ASK_EVERY = 5.0
+"""Seconds between questions after answers that have been silent as long."""
 CONNECT_PATIENCE = 2.0
-STREAM_FULL = frozenset({10077, 10047, 10023, 10028})
-"""JetStream error codes: limit of the stream, of its memory, of the account."""
+RESULT_BYTES = 256 << 20
+"""Bytes of results that may wait for this process; beyond that they are dropped, and their requests fail on the gap."""
 
 _status = msgspec.msgpack.Decoder(WorkerStatus)
 _goodbye = msgspec.msgpack.Decoder(tuple[str, str])
@@ -60,15 +63,14 @@ class NatsDispatcher:
         """``load_patience``: seconds that work may wait for its model to load, beside its own limits."""
         self._load_patience = load_patience
         self.gateway = secrets.token_hex(6)
-        self._settings = BusSettings()
         self._client: Client | None = None
         self._js: JetStreamContext | None = None
         self._payloads: Payloads | None = None
+        self._publisher: Publisher | None = None
+        self._given_up: GivenUp | None = None
         self._registry = Registry(self._worker_lost)
-        self._pending: dict[str, PendingAnswer] = {}
-        self._lanes: dict[str, Lane] = {}
-        self._generations: dict[str, tuple[str, str, str]] = {}
-        self._streams: dict[str, datetime | None] = {}
+        self._flights: dict[str, Flight] = {}
+        self._rescue = Rescue(self._flights, self._registry, self._spawn)
         self._expected: set[Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._up = asyncio.Event()
@@ -76,26 +78,28 @@ class NatsDispatcher:
 
     async def start(self, settings: BusSettings) -> None:
         """Connect and subscribe; returns once the bus is there."""
-        self._settings = settings
+        reply = subjects.reply(self.gateway)
         client = await connect(
             settings, f"gateway-{self.gateway}", on_reconnect=self._on_reconnect, on_disconnect=self._on_disconnect
         )
         self._client = client
-        self._js = client.jetstream(timeout=PUBLISH_TIMEOUT)
-        self._payloads = Payloads(client, self._js, settings)
-        await client.subscribe(
-            subjects.reply(self.gateway), cb=self._on_events, pending_msgs_limit=0, pending_bytes_limit=0
-        )
+        self._js = js = client.jetstream(timeout=PUBLISH_TIMEOUT)
+        self._payloads = Payloads(client, js, settings)
+        self._publisher = Publisher(js, self._payloads, settings, reply)
+        self._given_up = GivenUp(client, js, self._payloads, settings)
+        self._rescue.connected(client, js, self._publisher)
+        await client.subscribe(reply, cb=self._on_events, pending_msgs_limit=0, pending_bytes_limit=RESULT_BYTES)
         await client.subscribe(f"{subjects.HEALTH}.*", cb=self._on_heartbeat)
         await client.subscribe(f"{subjects.GOODBYE}.*", cb=self._on_goodbye)
+        await self._given_up.start()
         await client.publish(subjects.HELLO)
         self._sweeper = asyncio.create_task(self._sweep(), name="worker-sweep")
         self._up.set()
 
     async def stop(self) -> None:
         """Fail what is still open and leave the bus."""
-        for answer in list(self._pending.values()):
-            answer.fail("transport_failure", "the gateway is shutting down")
+        for flight in list(self._flights.values()):
+            flight.answer.fail("transport_failure", "the gateway is shutting down", retry_after=1)
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task in list(self._tasks):
@@ -117,31 +121,20 @@ class NatsDispatcher:
 
     async def submit(self, work: Work, route: Route, timeouts: Timeouts) -> PendingAnswer:
         """See ``engines.protocol.cluster.Dispatcher``."""
-        js = await self._connection()
-        lane = self._lane(work, route)
-        now = time.time()
-        patience = 0.0 if self.model_status(_name(work)).state == "loaded" else self._load_patience
-        work = msgspec.structs.replace(
-            work,
-            pool=lane.pool,
-            reply_subject=subjects.reply(self.gateway),
-            published_at=now,
-            deadline=work.deadline or now + timeouts.overall + patience,
-        )
-        if work.request_id in self._pending:
+        publisher = await self._connection()
+        place = self._place(work, route)
+        if work.request_id in self._flights:
             raise ValueError(f"request id {work.request_id} is already in use")
-        answer = PendingAnswer(work.request_id, timeouts, self._answer_ended, patience)
-        self._pending[work.request_id] = answer
-        self._lanes[work.request_id] = lane
-        if isinstance(work, GenerateWork):
-            self._generations[work.request_id] = (work.model, work.profile, lane.pool)
+        patience = 0.0 if self.model_status(name_of(work)).state == "loaded" else self._load_patience
+        answer = PendingAnswer(work.request_id, timeouts, self._answer_ended, patience, self._rescue.late)
+        flight = self._flights[work.request_id] = Flight(work, route, place, answer)
         try:
-            started = time.perf_counter()
-            await self._publish(js, lane, work, answer)
-            answer.publish_ms = (time.perf_counter() - started) * 1000.0
+            await publisher.publish(flight)
         except BaseException:
             await answer.aclose()
             raise
+        if flight.worker is not None:
+            self._registry.sent(flight.worker)
         return answer
 
     @property
@@ -156,11 +149,11 @@ class NatsDispatcher:
     @property
     def pending(self) -> int:
         """How many requests of this gateway are open."""
-        return len(self._pending)
+        return len(self._flights)
 
     def open_lanes(self) -> Counter[Lane]:
         """How many requests of this gateway are open, by the lane that has them."""
-        return Counter(self._lanes.values())
+        return Counter(flight.lane for flight in self._flights.values())
 
     def workers(self) -> Sequence[WorkerStatus]:
         return self._registry.workers()
@@ -171,16 +164,21 @@ class NatsDispatcher:
     def traffic(self) -> Traffic:
         return self._registry.traffic()
 
+    def dead_letters(self) -> Mapping[tuple[str, str], int]:
+        return {} if self._given_up is None else self._given_up.counts
+
     def pending_generations(self) -> Sequence[PendingGenerations]:
         groups: dict[tuple[str, str, str], PendingGenerations] = {}
-        for request_id, key in self._generations.items():
+        for flight in self._flights.values():
+            key, answer = flight.group, flight.answer
+            if key is None:
+                continue
             model, profile, pool = key
-            answer = self._pending[request_id]
             group = groups.setdefault(key, PendingGenerations(model=model, profile=profile, pool=pool))
             group.count += 1
             group.active_streams += answer.begun
             group.waiting_first_chunk += not answer.begun
-            group.republished += answer.attempts > 1
+            group.republished += answer.attempts > 1 or answer.attempt > 0
             group.oldest_ms = max(group.oldest_ms, int(answer.age * 1000.0))
         return [groups[key] for key in sorted(groups)]
 
@@ -188,69 +186,32 @@ class NatsDispatcher:
         """What a supervisor knows at once: its worker has died."""
         self._registry.goodbye(worker, reason)
 
-    async def _connection(self) -> JetStreamContext:
+    async def _connection(self) -> Publisher:
         """The queue, once the bus is there: a start or a short interruption is waited for."""
         if not self.connected:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CONNECT_PATIENCE):
                     await self._up.wait()
-        if self._js is None or not self.connected:
+        if self._publisher is None or not self.connected:
             raise DispatchError("queue_unavailable", "the message bus is not connected", retry_after=5)
-        return self._js
+        return self._publisher
 
-    def _lane(self, work: Work, route: Route) -> Lane:
-        lane = self._registry.lane(route, work.bundle, _name(work))
-        if lane is not None:
-            return lane
+    def _place(self, work: Work, route: Route) -> Place:
+        place = self._registry.place(route, work.bundle, name_of(work), work.routing_key)
+        if place is not None:
+            return place
         for lane in self._expected:
             if (lane.pool, lane.bundle) == (route.pool, work.bundle) and route.allows(lane.machine_profile):
-                return lane
+                return Place(lane)
         where = f"pool {route.pool!r}, bundle {work.bundle!r}"
         if profile := route.machine_profile or " or ".join(route.machine_profiles):
             where += f", machine profile {profile!r}"
         raise DispatchError("provisioning", f"no worker is running yet for {where}", retry_after=60)
 
-    async def _publish(self, js: JetStreamContext, lane: Lane, work: Work, answer: PendingAnswer) -> None:
-        assert self._payloads is not None
-        data = wire.encode(work)
-        headers = {"Nats-Msg-Id": work.request_id}
-        try:
-            if len(data) > self._payloads.limit:
-                headers |= await self._payloads.store(data)
-                data = b""
-            if lane.stream not in self._streams:
-                self._streams[lane.stream] = await ensure_stream(js, lane, self._settings)
-            try:
-                receipt = await js.publish(lane.subject(work.model), data, headers=headers)
-            except NoStreamResponseError:
-                # a bus with memory streams came back empty
-                self._streams[lane.stream] = await ensure_stream(js, lane, self._settings)
-                receipt = await js.publish(lane.subject(work.model), data, headers=headers)
-            answer.sequence = receipt.seq
-        except APIError as error:
-            if error.err_code in STREAM_FULL:
-                raise DispatchError("backpressure", "the work queue is full", retry_after=5) from error
-            raise DispatchError("queue_unavailable", f"the work queue refused: {error.description}", 5) from error
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise DispatchError("queue_unavailable", "the message bus does not answer", retry_after=5) from error
-
     def _answer_ended(self, answer: PendingAnswer, running: bool) -> None:
-        self._pending.pop(answer.request_id, None)
-        lane = self._lanes.pop(answer.request_id, None)
-        self._generations.pop(answer.request_id, None)
-        if running and lane is not None:
-            self._spawn(self._cancel(answer, lane))
-
-    async def _cancel(self, answer: PendingAnswer, lane: Lane) -> None:
-        """Tell the workers, and take the message back in case none has it."""
-        client, js = self._client, self._js
-        if client is None or js is None:
-            return
-        with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
-            await client.publish(subjects.CANCEL, wire.encode([answer.request_id]))
-        if answer.sequence is not None and not answer.begun:
-            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
-                await js.delete_msg(lane.stream, answer.sequence)
+        flight = self._flights.pop(answer.request_id, None)
+        if running and flight is not None:
+            self._spawn(self._rescue.cancel(flight))
 
     async def _on_events(self, message: Msg) -> None:
         if message.headers and subjects.PAYLOAD_HEADER in message.headers:
@@ -272,9 +233,12 @@ class NatsDispatcher:
             log.error("a worker's message cannot be decoded: %s", error)
             return
         for event in events:
-            answer = self._pending.get(event.request_id)
-            if answer is not None:
-                answer.feed(event)
+            flight = self._flights.get(event.request_id)
+            if isinstance(event, Refused):
+                if flight is not None:
+                    self._rescue.refused(flight, event)
+            elif flight is not None:
+                flight.answer.feed(event)
             elif isinstance(event, Admitted) and self._client is not None:
                 # work that nobody waits for any more, for instance delivered anew after its answer
                 self._spawn(self._client.publish(subjects.CANCEL, wire.encode([event.request_id])))
@@ -294,29 +258,30 @@ class NatsDispatcher:
 
     async def _on_reconnect(self) -> None:
         self._up.set()
-        self._spawn(self._find_lost_streams())
-
-    async def _find_lost_streams(self) -> None:
-        """A bus whose memory streams went with it has lost the work in them: say so at once, callers can retry."""
-        js = self._js
-        assert js is not None
-        for stream, created in list(self._streams.items()):
-            if await _created(js, stream) == created:
-                continue
-            self._streams.pop(stream, None)
-            for answer in list(self._pending.values()):
-                if not answer.begun and self._lanes[answer.request_id].stream == stream:
-                    answer.fail("transport_failure", "the message bus was restarted and lost the request")
+        self._spawn(self._rescue.find_lost_streams())
+        self._spawn(self._ask_after(0.0))
 
     def _worker_lost(self, name: str, reason: str) -> None:
         log.warning("worker %s %s", name, reason)
-        for answer in list(self._pending.values()):
-            answer.lose_worker(name, reason)
+        self._rescue.worker_lost(name, reason)
 
     async def _sweep(self) -> None:
+        ask_at = 0.0
         while True:
             await asyncio.sleep(SWEEP_EVERY)
             self._registry.sweep()
+            if (now := time.monotonic()) >= ask_at:
+                ask_at = now + ASK_EVERY
+                await self._ask_after(ASK_EVERY)
+
+    async def _ask_after(self, silence: float) -> None:
+        """Ask after answers that have been silent for so many seconds: their end may have been lost on its way."""
+        answers = [flight.answer for flight in self._flights.values() if flight.answer.silence >= silence]
+        silent = [Silent(answer.request_id, answer.heard) for answer in answers]
+        with contextlib.suppress(Exception):  # not connected: the next question asks the same
+            for question in questions(subjects.reply(self.gateway), silent):
+                if self._client is not None and self._client.is_connected:
+                    await self._client.publish(subjects.ENDED, question)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -327,21 +292,3 @@ class NatsDispatcher:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("dispatcher: %s: %s", type(error).__name__, error)
-
-
-def _name(work: Work) -> str:
-    """The model as heart-beats name it."""
-    return work.model if work.profile == "default" else f"{work.model}:{work.profile}"
-
-
-async def _created(js: JetStreamContext, stream: str) -> datetime | None:
-    """When a stream was created, ``None`` if it is not there; waits for a bus that is still coming up."""
-    for _ in range(CHECK_TRIES):
-        try:
-            created: datetime | None = (await js.stream_info(stream)).created
-            return created
-        except NotFoundError:
-            return None
-        except (nats.errors.Error, TimeoutError, OSError):
-            await asyncio.sleep(0.2)
-    return None

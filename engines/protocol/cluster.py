@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -24,6 +24,7 @@ class ModelStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
 class WorkerStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A worker's heart-beat. ``models`` lists what it has tried to load; memory is in bytes.
 
+    ``room`` is how many more requests it would take from its own queue now (0 while it has none).
     ``metrics`` are samples by model and name, those of the worker itself under the empty name; a name that ends in
     ``_total`` is a counter, any other a gauge.
     """
@@ -38,6 +39,7 @@ class WorkerStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     queue_depth: int = 0
     inflight_batches: int = 0
     pending_cost: int = 0
+    room: int = 0
     memory_used_bytes: int = 0
     memory_total_bytes: int = 0
     healthy: bool = True
@@ -99,7 +101,7 @@ class DispatchError(Exception):
         self,
         code: Literal["provisioning", "backpressure", "queue_unavailable"],
         message: str,
-        retry_after: int | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -146,6 +148,10 @@ class ClusterView(Protocol):
 
     def model_status(self, name: str) -> ModelStatus:
         """State of a model over all healthy workers: loaded beats loading beats failed beats available."""
+        ...
+
+    def dead_letters(self) -> Mapping[tuple[str, str], int]:
+        """Work given up for good, counted by model and reason. Each is counted by one gateway of the cluster."""
         ...
 
     def traffic(self) -> Traffic:

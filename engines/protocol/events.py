@@ -26,7 +26,9 @@ FailureCode = Literal[
     "inter_chunk_timeout",
     "overall_timeout",
     "inference_error",
+    "rate_limit_exceeded",
 ]
+RefusalReason = Literal["kv_budget", "model_not_loaded", "worker_shutting_down"]
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
 
 
@@ -209,7 +211,7 @@ class Failed(Event, kw_only=True, tag="failed", omit_defaults=True):
     """The last event of work that did not succeed.
 
     ``param`` is the request field at fault, ``retry_after`` seconds when a retry can help, ``details`` extra facts
-    (``prompt_tokens``, ``error_class``, ``attempts``, ``permanent``).
+    (``prompt_tokens``, ``error_class``, ``attempts``, ``permanent``: a retry cannot help).
     """
 
     code: FailureCode
@@ -219,4 +221,12 @@ class Failed(Event, kw_only=True, tag="failed", omit_defaults=True):
     details: dict[str, Any] = {}
 
 
+class Refused(Event, kw_only=True, tag="nak", omit_defaults=True):
+    """The worker does not take the work now; the gateway may hand it to another. Never seen by whoever asked."""
+
+    reason: RefusalReason
+    worker: str = ""
+
+
 AnyEvent = Admitted | Delta | Completed | Failed
+WireEvent = AnyEvent | Refused

@@ -14,8 +14,10 @@ GrammarKind = Literal["json_schema", "json_object", "regex", "ebnf", "choice", "
 class WorkItem(msgspec.Struct, kw_only=True, tag_field="operation", omit_defaults=True):
     """Base of every work item.
 
-    ``model`` and ``profile`` are resolved names of the catalog; ``deadline`` is in seconds since the epoch, after
-    which a worker drops the work unseen. Answers go to ``reply_subject`` as a MessagePack array of events.
+    ``model`` and ``profile`` are resolved names of the catalog. ``time_left`` is how many seconds after its publication
+    an answer is still of use (0: always); it is relative because clocks of two machines differ. ``attempt`` counts the
+    publications of one request from 0. Work of one ``routing_key`` goes to one worker where that is possible.
+    Answers go to ``reply_subject`` as a MessagePack array of events.
     """
 
     request_id: str
@@ -24,8 +26,8 @@ class WorkItem(msgspec.Struct, kw_only=True, tag_field="operation", omit_default
     bundle: str = "default"
     pool: str = "default"
     reply_subject: str = ""
-    published_at: float = 0.0
-    deadline: float = 0.0
+    time_left: float = 0.0
+    attempt: int = 0
     routing_key: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None

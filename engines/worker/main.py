@@ -18,6 +18,7 @@ import uvloop
 from engines.adapters.base import Engine
 from engines.bus.launch import die_with_parent
 from engines.bus.settings import BusSettings
+from engines.bus.tasks import ended
 from engines.catalog import Catalog, CatalogError
 from engines.protocol.catalog import ModelEntry, Profile
 
@@ -25,10 +26,13 @@ from . import log as logs
 from . import machine
 from .models import Factory
 from .options import WorkerOptions
+from .signs import Signs
 from .worker import Worker
 
 log = logging.getLogger("sie.worker")
 
+FORCED_LIMIT = 5.0
+"""Seconds after the second signal in which the process ends whatever it is doing."""
 PARENT = "SIE_WORKER_PARENT"
 """Process id of the supervisor; a worker that has one ends with it."""
 
@@ -46,7 +50,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--memory-budget", type=int, default=0, help="bytes of loaded models before eviction; 0: no limit"
     )
-    made.add_argument("--max-tries", type=int, default=5, help="deliveries of one request before it is given up")
+    made.add_argument(
+        "--kv-budget", type=int, default=0, help="tokens of generations taken at a time; 0: by the engines' caches"
+    )
     return made
 
 
@@ -62,7 +68,7 @@ def options(arguments: Sequence[str] | None = None) -> WorkerOptions:
         max_inflight=given.max_inflight,
         drain=given.drain,
         memory_budget=given.memory_budget or None,
-        max_tries=given.max_tries,
+        kv_budget=given.kv_budget,
     )
 
 
@@ -104,12 +110,23 @@ def serve(settings: WorkerOptions, factory: Factory = load_engine) -> int:
 async def _serve(worker: Worker, parent: int) -> None:
     """Run the worker to its end, which is that of the process too."""
     loop = asyncio.get_running_loop()
+    signals = 0
+
+    def stop() -> None:
+        nonlocal signals
+        signals += 1
+        worker.stop()
+        if signals == 2:
+            loop.call_later(FORCED_LIMIT, _exit_now)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
+        loop.add_signal_handler(number, stop)
     watch = asyncio.create_task(_follow(parent, worker)) if parent else None
+    signs = asyncio.create_task(Signs(worker.state).run(), name="signs")
     try:
         await worker.run()
     finally:
+        await ended(signs)
         if watch is not None:
             watch.cancel()
     # a library that is loading a model on a thread cannot be told to stop, and a normal exit would wait for it
@@ -125,6 +142,12 @@ async def _follow(parent: int, worker: Worker) -> None:
     log.warning("the supervisor is gone, stopping")
     worker.stop()
     worker.stop()
+
+
+def _exit_now() -> None:
+    log.error("the worker does not end, killing it")
+    kill_children()
+    os._exit(1)
 
 
 def kill_children() -> None:

@@ -47,6 +47,7 @@ class Slot:
         self.attempts = 0
         self.users = 0
         self.used_at = 0.0
+        self.cache_tokens = 0
         self.gone: asyncio.Event | None = None
         """Once the catalog has changed the model: set when this engine is closed."""
         limit = profile.loadtime.get("max_concurrent_requests", MAX_CONCURRENT)
@@ -141,6 +142,14 @@ class Models:
                 total.memory_bytes += status.memory_bytes
         return total
 
+    def is_loaded(self, entry: ModelEntry, profile: Profile) -> bool:
+        slot = self._slots.get((entry.name, profile.name))
+        return slot is not None and slot.engine is not None
+
+    def cache_tokens(self) -> int:
+        """Tokens that the key-value caches of the loaded engines hold together; 0 where none says."""
+        return sum(slot.cache_tokens for slot in self._slots.values() if slot.engine is not None)
+
     def metrics(self) -> dict[str, dict[str, float]]:
         """What each loaded engine measures, by the model's name."""
         loaded = ((slot.name, slot.engine) for slot in self._slots.values() if slot.engine is not None)
@@ -194,6 +203,7 @@ class Models:
             raise slot.failure from error
         else:
             slot.engine = engine
+            slot.cache_tokens = engine.status().cache_tokens
             slot.failure = None
             slot.attempts = 0
             slot.used_at = time.monotonic()

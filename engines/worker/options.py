@@ -8,7 +8,7 @@ import msgspec
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``models`` are loaded at the start, ``drain`` is in seconds, ``memory_budget`` in bytes (``None``: no limit).
 
-    ``max_tries`` is how often work may be delivered before it is given up, so that none kills workers for ever.
+    ``kv_budget`` is how many tokens generations may need together, 0: as the engines' caches allow.
     """
 
     name: str
@@ -19,4 +19,4 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_inflight: int = 512
     drain: float = 20.0
     memory_budget: int | None = None
-    max_tries: int = 5
+    kv_budget: int = 0

@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from engines.bus import wire
 from engines.bus.payloads import Payloads
 from engines.bus.tasks import ended
-from engines.protocol.events import AnyEvent
+from engines.protocol.events import WireEvent
 
 log = logging.getLogger("sie.worker")
 
@@ -22,6 +22,10 @@ ACK = b"+ACK"
 NAK = b"-NAK"
 TERM = b"+TERM"
 PROGRESS = b"+WPI"
+LATER = b'-NAK {"delay": 200000000}'
+"""Deliver again in 0.2 s."""
+MOST_BYTES = 64 << 20
+"""Events that may wait for a bus that does not take them; more are lost, which gateways see by the gap."""
 
 
 class Outbox:
@@ -31,15 +35,22 @@ class Outbox:
         self._client = client
         self._payloads = payloads
         self._events: dict[str, list[bytes]] = {}
+        self._size = 0
         self._acks: list[tuple[str, bytes]] = []
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task = asyncio.create_task(self._send(), name="outbox")
 
-    def event(self, subject: str, event: AnyEvent) -> None:
+    def event(self, subject: str, event: WireEvent) -> None:
         """Send ``event`` to the gateway behind ``subject``."""
-        self._events.setdefault(subject, []).append(wire.encode(event))
+        data = wire.encode(event)
+        self._size += len(data)
+        if self._size > MOST_BYTES:
+            log.error("bus: it does not take what is sent, %d bytes of answers are lost", self._size)
+            self._events.clear()
+            self._size = 0
+        self._events.setdefault(subject, []).append(data)
         self._wake()
 
     def settle(self, ack: str, verdict: bytes) -> None:
@@ -63,7 +74,7 @@ class Outbox:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            events, self._events = self._events, {}
+            events, self._events, self._size = self._events, {}, 0
             acks, self._acks = self._acks, []
             try:
                 for subject, parts in events.items():

@@ -23,10 +23,19 @@ from engines.protocol.work import Work
 
 
 class AttemptReply:
-    """One attempt at one work item. ``begun`` once output went out, ``ended`` once the last event did."""
+    """One attempt at one work item. ``begun`` once output went out, ``ended`` once the last event did.
+
+    ``age``: how many seconds the work is old already.
+    """
 
     def __init__(
-        self, work: Work, attempt: str, worker: str, send: Callable[[str, AnyEvent], None], on_begun: Callable[[], None]
+        self,
+        work: Work,
+        attempt: str,
+        worker: str,
+        send: Callable[[str, AnyEvent], None],
+        on_begun: Callable[[], None],
+        age: float = 0.0,
     ) -> None:
         self._work = work
         self._attempt = attempt
@@ -34,7 +43,7 @@ class AttemptReply:
         self._send = send
         self._on_begun = on_begun
         self._seq = 0
-        self._pulled = time.time()
+        self._published = time.monotonic() - age
         self.queue_ms = 0.0
         self.payload_fetch_ms = 0.0
         self.bundle_config_hash: str | None = None
@@ -45,7 +54,7 @@ class AttemptReply:
 
     def started(self) -> None:
         """The engine takes the work now: what came before, but for the body's fetch, was waiting."""
-        since = (time.time() - (self._work.published_at or self._pulled)) * 1000.0
+        since = (time.monotonic() - self._published) * 1000.0
         self.queue_ms = max(0.0, since - self.payload_fetch_ms)
 
     def admitted(self, *, prompt_tokens: int = 0) -> None:

@@ -46,6 +46,7 @@ class Supervisor:
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._patience = 0.0
 
     @property
@@ -68,6 +69,10 @@ class Supervisor:
         self._stop.set()
         if self._task is not None:
             await self._task
+
+    def hurry(self) -> None:
+        """End the patience of ``stop``, now or when it comes."""
+        self._hurry.set()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         self._starts += 1
@@ -109,11 +114,13 @@ class Supervisor:
         over = asyncio.create_task(process.wait())
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait({over, stop}, return_when=asyncio.FIRST_COMPLETED)
-        for patience in (self._patience, FORCED_PATIENCE):
+        hurry = asyncio.create_task(self._hurry.wait())
+        for patience, until in ((self._patience, {over, hurry}), (FORCED_PATIENCE, {over})):
             if not over.done():
                 with contextlib.suppress(ProcessLookupError):
                     process.terminate()
-                await asyncio.wait({over}, timeout=patience)
+                await asyncio.wait(until, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
         if not over.done():
             log.error("worker %s: does not end, killing it", self._name)
             _kill_group(process.pid)

@@ -1,8 +1,9 @@
 """A worker process with scripted engines: the real worker, bus and protocol, without a model.
 
 The prompt is the script: ``echo:N`` answers N deltas, ``slow:N`` one delta every 50 ms, ``block:S`` nothing for S
-seconds, ``stall:S`` the same after one delta; ``die:N`` lets the first N engines of the process die; ``refuse``,
-``crash``, ``vanish`` (the process kills itself) and ``silent`` (no result) are what their names say.
+seconds, ``stall:S`` the same after one delta, ``late:S`` like ``block`` at the first publication only; ``die:N`` lets
+the first N engines of the process die; ``refuse``, ``crash``, ``vanish`` (the process kills itself) and ``silent`` (no
+result) are what their names say.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ class ScriptedEngine:
                 reply.admitted()
                 self.dead = True
                 raise EngineDead("the scripted engine died")
+            case "late" if work.attempt == 0:
+                reply.admitted()
+                await asyncio.sleep(float(argument))
             case "silent":
                 reply.admitted()
                 return
@@ -88,6 +92,9 @@ class ScriptedEngine:
 
 
 if __name__ == "__main__":
+    if skew := float(os.environ.get("FAKE_CLOCK_AHEAD_S", "0")):
+        real_time = time.time
+        time.time = lambda: real_time() + skew
     time.sleep(float(os.environ.get("FAKE_START_S", "0")))
     if "FAKE_CHILD" in os.environ:
         # what an engine may leave behind: a child that ignores the polite signal
@@ -95,7 +102,7 @@ if __name__ == "__main__":
             [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
         )
     extra: list[str] = []
-    for name in ("max-tries", "max-inflight", "memory-budget"):
+    for name in ("max-inflight", "memory-budget", "kv-budget"):
         if value := os.environ.get(f"FAKE_{name.replace('-', '_').upper()}"):
             extra += [f"--{name}", value]
     sys.exit(serve(options([*sys.argv[1:], *extra]), ScriptedEngine))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engines.dispatcher.answer import PendingAnswer
+from engines.dispatcher.answer import BUFFER, PendingAnswer
 from engines.protocol.cluster import Timeouts
 from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, Timing, Usage
 
@@ -141,3 +141,59 @@ async def test_loading_a_model_is_not_counted_against_the_limits_of_its_request(
     last = (await reader)[-1]
     assert isinstance(last, Failed)
     assert last.code == "overall_timeout"
+
+
+async def test_after_a_new_publication_attempts_at_the_old_one_are_not_heard():
+    ended: list[bool] = []
+    answer = answer_of(ended)
+    answer.feed(admitted("0-a"))
+    answer.restart()
+    answer.feed(delta("0-a", 1, "old"))
+    answer.feed(Failed(request_id="r", attempt_id="0-b", code="cancelled", message="late"))
+    answer.feed(admitted("1-c", worker="w2"))
+    answer.feed(delta("1-c", 1, "new"))
+    answer.feed(completed("1-c", 2))
+    seen = await collect(answer)
+    assert [type(event) for event in seen] == [Admitted, Delta, Completed]
+    assert isinstance(seen[1], Delta)
+    assert seen[1].text == "new"
+    assert ended == [False]
+
+
+async def test_work_for_one_worker_that_does_not_begin_in_time_is_tried_elsewhere():
+    asked: list[PendingAnswer] = []
+
+    def late(answer: PendingAnswer) -> bool:
+        asked.append(answer)
+        answer.restart()
+        return len(asked) == 1
+
+    answer = PendingAnswer("r", Timeouts(60.0, first_chunk=0.05), lambda *_: None, 0.0, late)
+    answer.direct = True
+    reader = asyncio.create_task(collect(answer))
+    while not asked:  # noqa: ASYNC110  # the answer's own timer calls it
+        await asyncio.sleep(0.01)
+    answer.feed(admitted("1-b"))
+    answer.feed(completed("1-b", 1))
+    assert [type(event) for event in await reader] == [Admitted, Completed]
+    assert asked == [answer]
+
+
+async def test_what_waits_for_a_slow_reader_is_bounded_and_loses_nothing():
+    answer = answer_of([])
+    answer.feed(admitted("a"))
+    count = 4 * BUFFER
+    for seq in range(1, count + 1):
+        choice = seq % 2
+        answer.feed(Delta(request_id="r", attempt_id="a", seq=seq, choice=choice, text=f"{seq} ", tokens=1))
+    finish = Delta(request_id="r", attempt_id="a", seq=count + 1, text="", finish_reason="stop")
+    answer.feed(finish)
+    answer.feed(completed("a", count + 2))
+    seen = await collect(answer)
+    assert len(seen) == BUFFER + 1
+    deltas = [event for event in seen if isinstance(event, Delta)]
+    for choice in (0, 1):
+        text = "".join(event.text for event in deltas if event.choice == choice)
+        assert text.split() == [str(seq) for seq in range(1, count + 1) if seq % 2 == choice]
+    assert sum(event.tokens for event in deltas) == count
+    assert [event.finish_reason for event in deltas if event.choice == 0][-1] == "stop"

@@ -45,16 +45,6 @@ async def test_a_blocking_request_survives_its_worker(cluster_of):
         assert last.worker != first.worker
 
 
-async def test_work_that_kills_its_workers_is_given_up(cluster_of):
-    async with cluster_of(FAKE_MAX_TRIES="2") as cluster:
-        (failed,) = await ask(cluster, "vanish", overall=60.0)
-        assert isinstance(failed, Failed)
-        assert failed.code == "transport_failure"
-        assert "2 deliveries" in failed.message
-        assert cluster.worker.starts == 3
-        assert isinstance((await ask(cluster, "echo:1"))[-1], Completed)
-
-
 async def test_a_dead_engine_is_replaced_and_work_not_begun_is_done_on_the_new_one(cluster_of):
     async with cluster_of() as cluster:
         first, delta, last = await ask(cluster, "die:1")

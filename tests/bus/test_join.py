@@ -3,56 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from engines.bus.server import EmbeddedServer
 from engines.bus.settings import BusSettings
-from engines.catalog import Catalog
-from engines.cluster import Cluster
 from engines.protocol.cluster import DispatchError
 from engines.protocol.events import Completed
 
-from .conftest import ask, until
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-async def bus() -> AsyncIterator[BusSettings]:
-    server = EmbeddedServer()
-    yield await server.start(BusSettings(ack_wait=1.0))
-    await server.stop()
-
-
-@asynccontextmanager
-async def gateway(bus: BusSettings) -> AsyncIterator[Cluster]:
-    made = Cluster(Catalog.from_env({}), bus, environ={})
-    await made.start()
-    try:
-        yield made
-    finally:
-        await made.stop()
-
-
-@asynccontextmanager
-async def worker(bus: BusSettings, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.bus.fake_worker", *arguments, env={**os.environ, **bus.to_env()}, cwd=ROOT
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        await process.wait()
+from .conftest import ask, gateway, until, worker
 
 
 async def test_gateways_and_workers_share_a_bus(bus):

@@ -79,6 +79,9 @@ class FakeCluster:
     def traffic(self) -> Traffic:
         return Traffic(requests=2.5)
 
+    def dead_letters(self) -> dict[tuple[str, str], int]:
+        return {}
+
     def pending_generations(self) -> Sequence[PendingGenerations]:
         return [PendingGenerations(model="org/chat", profile="fast", pool="default", count=2, waiting_first_chunk=2)]
 

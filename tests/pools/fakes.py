@@ -95,6 +95,9 @@ class FakeCluster:
     def traffic(self) -> Traffic:
         return Traffic()
 
+    def dead_letters(self) -> dict[tuple[str, str], int]:
+        return {}
+
     def pending_generations(self) -> Sequence[PendingGenerations]:
         return ()
 

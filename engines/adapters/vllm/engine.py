@@ -61,6 +61,7 @@ class VllmEngine:
         self._family = processes.Family()
         self._documents = Reader(profile)
         self._costs: dict[str, int] = {}
+        self._cache_tokens = 0
         self._stats = Stats()
 
     async def load(self) -> None:
@@ -85,6 +86,8 @@ class VllmEngine:
         if tool_parser is None and self._entry.generation is not None and self._entry.generation.tools:
             tool_parser = "hermes"
         self._context_length = config.max_model_len
+        cache = llm.vllm_config.cache_config
+        self._cache_tokens = (cache.num_gpu_blocks or 0) * (cache.block_size or 0)
         self._vocabulary = Vocabulary(tokenizer, config.get_vocab_size())
         self._prompts = Prompts(self._entry, llm.renderer, template, config.max_model_len)
         self._priorities = llm.vllm_config.scheduler_config.policy == "priority"
@@ -259,6 +262,7 @@ class VllmEngine:
             inflight_batches=1 if self._costs else 0,
             pending_cost=sum(self._costs.values()),
             memory_bytes=self._family.memory(),
+            cache_tokens=self._cache_tokens,
             metrics=self._stats.samples,
         )
 

@@ -1,0 +1,65 @@
+"""What a worker takes: at most so many requests, and generations only as far as its key-value cache goes round.
+
+An engine queues and preempts by itself, so the budget is several times its cache: enough to keep it busy, and not so
+much that work waits here which another worker could do. Work that was meant for this worker has the rest of its lane to
+go to, and is refused beyond the budget; what comes from the lane was asked for, and is refused only far beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engines.protocol.cost import cost
+from engines.protocol.work import GenerateWork, Work
+
+OVERCOMMIT = 4
+"""How many times the cache of the engines may be promised: most answers end before their limit."""
+SLACK = 2
+"""How many times the budget the lane's work may take: what was asked for before its size was known."""
+SMOOTHING = 0.1
+
+
+class Admission:
+    """Counts what is at work. ``cache``: tokens that the caches of the loaded engines hold, 0 where none says."""
+
+    def __init__(self, most: int, budget: int, cache: Callable[[], int]) -> None:
+        """``most`` requests at a time; ``budget`` in tokens, 0: by the engines' caches."""
+        self._most = most
+        self._given = budget
+        self._cache = cache
+        self._costs: dict[str, int] = {}
+        self._tokens = 0
+        self._usual = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of the generations at work."""
+        return self._tokens
+
+    def room(self) -> int:
+        """How many more requests may come, if they are like those before."""
+        free = max(0, self._most - len(self._costs))
+        budget = self._budget()
+        if not budget or not self._usual:
+            return free
+        return min(free, max(0, int((budget - self._tokens) / self._usual)))
+
+    def fits(self, work: Work, *, direct: bool) -> bool:
+        """Whether there is room for it. One that is larger than all of the budget may run alone."""
+        budget = self._budget() * (1 if direct else SLACK)
+        if not budget or not self._tokens or not isinstance(work, GenerateWork):
+            return len(self._costs) < self._most or not direct
+        return self._tokens + cost(work) <= budget
+
+    def begin(self, work: Work) -> None:
+        tokens = cost(work) if isinstance(work, GenerateWork) else 0
+        self._costs[work.request_id] = tokens
+        self._tokens += tokens
+        if tokens:
+            self._usual += (tokens - self._usual) * (SMOOTHING if self._usual else 1.0)
+
+    def end(self, request_id: str) -> None:
+        self._tokens -= self._costs.pop(request_id, 0)
+
+    def _budget(self) -> int:
+        return self._given or self._cache() * OVERCOMMIT
