@@ -35,6 +35,7 @@ from handlers.health import HealthSurface
 from handlers.http.access import AccessLog, silence_server, to_stdout
 from handlers.http.server import Server
 from handlers.inflection import Inflection
+from handlers.limits import Admitting, Limiter
 from handlers.metrics import Metered
 from handlers.metrics.cluster import ClusterCollector
 from handlers.metrics.lag import watch as watch_lag
@@ -59,6 +60,8 @@ log = logging.getLogger("sie.app")
 WRAPPED = frozenset({"proxy_openai_embeddings", "proxy_openai_transcription"})
 """OpenAI-shaped operations that run on the native path."""
 RESTART_PAUSE = 5.0
+FORCED_LIMIT = 5.0
+"""Seconds after the second signal in which the process ends, whatever it is doing."""
 
 
 class Inference(
@@ -96,6 +99,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         cluster = Cluster.from_env()
         dispatcher = cluster.dispatcher
         services = Services(cluster.catalog, dispatcher, dispatcher, settings.read(), cluster.pools, cluster.lanes)
+    services = dataclasses.replace(services, limiter=services.limiter or Limiter(services.settings))
     if access is None:
         access = AccessLog(to_stdout if services.settings.access_log else None)
     serve = Server(
@@ -106,12 +110,15 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         wrapped=WRAPPED,
         access=access,
         observer=services.metrics,
+        limiter=services.limiter,
         pages={operations.STATUS_PAGE.id: page("status.html")},
     )
     own = inflection.read()
     services.metrics.registry.register(ClusterCollector(services.catalog, services.cluster))
     traces = tracing.from_env("oasgate-gateway")
-    services = dataclasses.replace(services, dispatcher=Metered(services.dispatcher, services.metrics, traces))
+    services = dataclasses.replace(
+        services, dispatcher=Admitting(Metered(services.dispatcher, services.metrics, traces))
+    )
     if _spec() == "inflection":
         alone: Inflection = Inflection(
             services,
@@ -209,8 +216,9 @@ def _version() -> str:
 class _Life:
     """From the first request to the last: the cluster beside the server, and a bounded end.
 
-    At the first signal running requests get ``drain`` seconds, then the cluster stops, which ends their streams with
-    an error of their own; what is left is cancelled. A second signal ends the wait at once.
+    At the first signal the server closes its port, so that it is no longer ready, and running requests get ``drain``
+    seconds; then the cluster stops, which ends their streams with an error of their own; what is left is cancelled.
+    A second signal cancels all at once.
     """
 
     def __init__(
@@ -270,8 +278,8 @@ class _Life:
         def received(number: int, frame: FrameType | None) -> None:
             nonlocal count
             count += 1
-            if count == 2:
-                loop.call_soon_threadsafe(self._hurry.set)
+            if count > 1:
+                loop.call_soon_threadsafe(self._force)
                 return
             loop.call_soon_threadsafe(self._begin_end)
             handler = before[signal.Signals(number)]
@@ -286,6 +294,19 @@ class _Life:
                 signal.signal(number, handler)
 
         return restore
+
+    def _force(self) -> None:
+        """The second signal: wait for nothing, and end whatever happens."""
+        if self._hurry.is_set():
+            return
+        self._hurry.set()
+        if self._cluster is not None:
+            self._cluster.hurry()
+        for task in self._serve.visits.tasks():
+            task.cancel()
+        last = threading.Timer(FORCED_LIMIT, os._exit, (1,))
+        last.daemon = True
+        last.start()
 
     def _begin_end(self) -> None:
         if self._ending is None:

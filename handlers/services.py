@@ -10,6 +10,7 @@ from engines.protocol.cluster import ClusterView, Dispatcher
 from engines.protocol.lanes import Lanes, NoLanes
 from engines.protocol.pools import NoPools, Pools
 
+from .limits import Limiter
 from .metrics.registry import Metrics
 from .settings import Settings
 
@@ -26,3 +27,4 @@ class Services:
     lanes: Lanes = field(default_factory=NoLanes)
     started_at: float = field(default_factory=time.time)
     metrics: Metrics = field(default_factory=Metrics)
+    limiter: Limiter | None = None

@@ -40,6 +40,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pool_max_ttl: float | None = None
     pool_max_workers: int | None = None
 
+    rate_limit_rps: float | None = None
+    rate_limit_burst: float | None = None
+    max_concurrent_requests: int | None = None
+    max_pending_tokens: int = 100_000_000
+    max_pending_tokens_per_caller: int | None = None
+
     default_max_tokens: int | None = None
     first_chunk_timeout: float | None = None
     inter_chunk_timeout: float | None = None
@@ -78,6 +84,11 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         max_pools=take("SIE_GATEWAY_MAX_POOLS", _count, 1000),
         pool_max_ttl=take("SIE_GATEWAY_POOL_MAX_TTL_S", _seconds, None),
         pool_max_workers=take("SIE_GATEWAY_POOL_MAX_MINIMUM_WORKER_COUNT", _count, None),
+        rate_limit_rps=take("SIE_RATE_LIMIT_RPS", _number, None),
+        rate_limit_burst=take("SIE_RATE_LIMIT_BURST", _number, None),
+        max_concurrent_requests=take("SIE_MAX_CONCURRENT_REQUESTS", _count, None),
+        max_pending_tokens=take("SIE_MAX_PENDING_TOKENS", _count, 100_000_000),
+        max_pending_tokens_per_caller=take("SIE_MAX_PENDING_TOKENS_PER_CALLER", _count, None),
         default_max_tokens=take("SIE_GATEWAY_DEFAULT_MAX_TOKENS", _count, None),
         first_chunk_timeout=take("SIE_GATEWAY_FIRST_CHUNK_TIMEOUT_S", _seconds, None),
         inter_chunk_timeout=take("SIE_GATEWAY_INTER_CHUNK_TIMEOUT_S", _seconds, None),
@@ -117,6 +128,16 @@ def _count(name: str, raw: str) -> int:
     if not raw.isascii() or not raw.isdigit() or int(raw) < 1:
         raise SettingError(f"{name}: expected a positive integer, got {raw!r}")
     return int(raw)
+
+
+def _number(name: str, raw: str) -> float:
+    try:
+        number = float(raw)
+    except ValueError:
+        number = -1.0
+    if not 0.0 < number < 1e9:
+        raise SettingError(f"{name}: expected a positive number, got {raw!r}")
+    return number
 
 
 def _seconds(name: str, raw: str) -> float:

@@ -74,6 +74,7 @@ class Plan:
         self.operation = operation
         self.secured: bool = operation.secured
         self.admin: bool = operation.admin
+        self.limited: bool = operation.body is not None and not operation.admin
         self.success: int = operation.success
         self.limit: int = limit or (operation.body and operation.body.max_bytes) or BODY_LIMIT
         success = operation.responses.get(operation.success)

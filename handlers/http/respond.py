@@ -91,7 +91,8 @@ class Responder:
         if failure.retry_after is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(failure.retry_after))))
             if envelope.family != "detail":
-                headers.append((b"retry-after-ms", b"%d" % (1000 * min(_SOON, max(1.0, failure.retry_after)))))
+                milliseconds = math.ceil(1000 * min(_SOON, failure.retry_after))
+                headers.append((b"retry-after-ms", b"%d" % max(1, milliseconds)))
         if failure.terminal:
             headers.append((b"x-should-retry", b"false"))
         return Answer(envelope.status, _json(body), headers, done)

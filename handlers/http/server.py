@@ -11,12 +11,13 @@ from litestar import Request, Response, WebSocket
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Receive
 
-from ..errors import Failure, Internal, NotImplementedYet
+from ..errors import Failure, Internal, NotImplementedYet, TooMany
+from ..limits import Limiter
 from ..settings import Settings
 from . import audit, subprotocol
 from .access import AccessLog
 from .answers import Answer, Done, Gone
-from .auth import Guard
+from .auth import Guard, bearer
 from .body import ClientGone, read
 from .context import RequestContext
 from .decode import THREAD_FROM
@@ -48,6 +49,7 @@ class Server:
         shapes: Envelopes by schema name.
         observer: Who counts requests.
         pages: By operation id, what a browser without a token sees instead of the JSON body of its 401: body, headers.
+        limiter: Shares between callers; it has every request that brings work, from its guard to its last byte.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Server:
         shapes: Mapping[str, Shape] = SHAPES,
         observer: Observer | None = None,
         pages: Mapping[str, tuple[bytes, Mapping[str, str]]] | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
         self.guard = Guard(settings)
         self.visits = Visits(access or AccessLog(None), observer)
@@ -69,6 +72,7 @@ class Server:
         self.skew = Skew(version)
         self._sockets = Sockets()
         self._pages = pages or {}
+        self._limiter = limiter or Limiter(settings)
         self._schemas = document.get("components", {}).get("schemas", {})
         self._shapes = shapes
         self._limit = settings.max_body_bytes
@@ -97,6 +101,8 @@ class Server:
                 self.guard.check(context.raw.get(b"authorization"), admin=plan.admin, tag=operation.tag)
             if handler is None:
                 raise NotImplementedYet(operation.id)
+            if plan.limited:
+                visit.lease = self._limiter.enter(bearer(context.raw.get(b"authorization")))
             if plan.parameters:
                 plan.parameters.check(context, path)
             if plan.decode is not None:
@@ -139,6 +145,8 @@ class Server:
         return await decode.in_thread(content_type, body)
 
     def _failure(self, plan: Plan, context: RequestContext, failure: Failure, done: Done | None) -> Answer:
+        if isinstance(failure, TooMany) and 429 not in plan.shapes:
+            failure = failure.undeclared()
         if context.operation.id in self._wrapped:
             failure = wrapped(failure)
         if failure.status == 401 and context.operation.id in self._pages:

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from litestar.types import Receive
 
+from ..limits import Lease
 from .access import AccessLog, Line
 
 LOOK_EVERY: Final = 0.05
@@ -25,7 +26,7 @@ class Observer(Protocol):
 class Visit:
     """One request. Calling it, with its status and whether the client had left, ends it."""
 
-    __slots__ = ("_receive", "_visits", "_watcher", "left", "method", "request_id", "route", "started", "task")
+    __slots__ = ("_receive", "_visits", "_watcher", "lease", "left", "method", "request_id", "route", "started", "task")
 
     def __init__(self, visits: Visits, method: str, route: str, request_id: str) -> None:
         self.method = method
@@ -34,6 +35,7 @@ class Visit:
         self.started = perf_counter()
         self.task = asyncio.current_task()
         self.left = False
+        self.lease: Lease | None = None
         self._visits = visits
         self._receive: Receive | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -91,6 +93,8 @@ class Visits:
     def end(self, visit: Visit, status: int, left: bool) -> None:
         """A request has been answered."""
         self._open.discard(visit)
+        if visit.lease is not None:
+            visit.lease.release()
         seconds = perf_counter() - visit.started
         if self._observer is not None:
             self._observer.ended(visit.method, visit.route, status, seconds, visit.request_id)

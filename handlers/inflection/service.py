@@ -45,6 +45,7 @@ class InflectionServer(Server):
             version=version,
             access=access,
             observer=services.metrics,
+            limiter=services.limiter,
             shapes=SHAPES,
         )
         self.paths = OwnPaths(self.plans.values())
