@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,10 @@ EVERY: Final = 1.0
 SLOW: Final = 5.0
 """Seconds that a watcher may take for one frame before it is dropped."""
 TRY_AGAIN: Final = 1013
+TOGETHER: Final = 8
+"""Watchers that are sent a frame in one turn of the event loop: about a millisecond, compression and all."""
+GAP: Final = 0.004
+"""Seconds until the next ones: a request that comes meanwhile waits for some frames, not for those of all."""
 
 Socket = WebSocket[Any, Any, Any]
 
@@ -69,7 +74,9 @@ class Broadcast:
         self._every = every
         self._frame = ""
         self._made = float("-inf")
-        self._next: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._due: deque[asyncio.Future[None]] = deque()
+        self._releasing: asyncio.TimerHandle | None = None
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -92,9 +99,9 @@ class Broadcast:
     async def after(self, seen: str) -> str:
         """The newest frame that is not ``seen``."""
         while self._frame is seen:
-            if self._next is None:
-                self._next = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._next)
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
         return self._frame
 
     def _tick(self) -> None:
@@ -110,9 +117,20 @@ class Broadcast:
         except Exception:
             log.exception("the state of the cluster cannot be told")
             return
-        if self._next is not None:
-            self._next.set_result(None)
-            self._next = None
+        self._due.extend(self._waiting)
+        self._waiting.clear()
+        if self._releasing is None:
+            self._release()
+
+    def _release(self) -> None:
+        """Wake the next few watchers, the others soon."""
+        for _ in range(min(TOGETHER, len(self._due))):
+            turn = self._due.popleft()
+            if not turn.done():  # its watcher has not left
+                turn.set_result(None)
+        self._releasing = None
+        if self._due:
+            self._releasing = asyncio.get_running_loop().call_later(GAP, self._release)
 
 
 class ObservabilitySurface(Surface):

@@ -16,6 +16,7 @@ from websockets.exceptions import InvalidStatus
 import app
 from engines.protocol.cluster import ModelStatus
 from generated.sie import models
+from handlers import observability
 from handlers.http.access import AccessLog
 from handlers.observability import Broadcast, ObservabilitySurface, frame
 from tests.http.test_socket import Uvicorn
@@ -85,7 +86,7 @@ def test_what_a_watcher_says_is_ignored() -> None:
 
 
 async def test_all_watchers_share_one_encoded_frame_and_the_work_ends_with_the_last() -> None:
-    surface = ObservabilitySurface(world().services, every=0.05)
+    surface = ObservabilitySurface(world().services, every=0.4)
     sockets = [Socket() for _ in range(200)]
     tasks = [asyncio.create_task(surface.ws_cluster_status(None, socket)) for socket in sockets]  # type: ignore[arg-type]
     await until(lambda: all(len(socket.frames) >= 3 for socket in sockets))
@@ -95,6 +96,26 @@ async def test_all_watchers_share_one_encoded_frame_and_the_work_ends_with_the_l
         socket.gone.set()
     await asyncio.gather(*tasks)
     assert surface._broadcast._timer is None, "nobody watches: no frame is made"
+
+
+async def test_watchers_are_sent_a_frame_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observability, "GAP", 0.02)
+    surface = ObservabilitySurface(world().services, every=0.3)
+    sockets = [Socket() for _ in range(5 * observability.TOGETHER)]
+    tasks = [asyncio.create_task(surface.ws_cluster_status(None, socket)) for socket in sockets]  # type: ignore[arg-type]
+    await until(lambda: all(socket.frames for socket in sockets))
+    # what is counted between two turns of the loop is what was sent in one
+    steps, before = [], sum(len(socket.frames) for socket in sockets)
+    while len(steps) < 5:
+        await asyncio.sleep(0)
+        now = sum(len(socket.frames) for socket in sockets)
+        if now > before:
+            steps.append(now - before)
+        before = now
+    assert max(steps) <= observability.TOGETHER
+    for socket in sockets:
+        socket.gone.set()
+    await asyncio.gather(*tasks)
 
 
 async def test_a_slow_watcher_is_dropped_and_nobody_waits_for_it() -> None:
