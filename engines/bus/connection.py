@@ -14,6 +14,8 @@ log = logging.getLogger("sie.bus")
 
 PENDING_BYTES = 64 << 20
 RECONNECT_PAUSE = 0.2
+PING_EVERY = 3
+"""Seconds between two signs of life; a server that leaves two without an answer is given up for another."""
 
 
 class _Client(Client):  # type: ignore[misc]  # nats-py has no types
@@ -72,8 +74,8 @@ async def connect(
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_PAUSE,
         connect_timeout=5,
-        ping_interval=10,
-        max_outstanding_pings=3,
+        ping_interval=PING_EVERY,
+        max_outstanding_pings=2,
         pending_size=PENDING_BYTES,
         error_cb=failed,
         disconnected_cb=lost,

@@ -23,7 +23,7 @@ from .tasks import ended
 log = logging.getLogger("sie.bus")
 
 EXPIRES = 30.0
-HEARTBEAT = 5.0
+HEARTBEAT = 2.0
 
 
 class Delivery(msgspec.Struct, frozen=True):

@@ -94,8 +94,12 @@ def _queue(name: str, subject: str, most: int, most_bytes: int, settings: BusSet
 async def _ensure(js: JetStreamContext, config: StreamConfig) -> datetime | None:
     try:
         info = await js.add_stream(config)
-    except BadRequestError:
-        info = await js.update_stream(config)
+    except BadRequestError as refused:
+        try:
+            info = await js.update_stream(config)
+        except NotFoundError:
+            # it is not there with other limits: the servers cannot hold it
+            raise refused from None
     created: datetime | None = info.created
     return created
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 CANCEL = "sie.cancel"
 HEALTH = "sie.health"
 HELLO = "sie.hello"
+AGAIN = "sie.again"
+"""Gateways ask here for events that they have missed."""
 ENDED = "sie.ended"
 GOODBYE = "sie.goodbye"
 PAYLOADS = "SIE_PAYLOADS"
@@ -82,6 +84,11 @@ def of_message_id(given: str) -> tuple[str, int]:
 def cancel_one(worker: str) -> str:
     """Cancels attempts on one worker; ``CANCEL`` cancels requests on all."""
     return f"{CANCEL}.{token(worker)}"
+
+
+def again(worker: str) -> str:
+    """Asks one worker for missed events; ``AGAIN`` asks all."""
+    return f"{AGAIN}.{token(worker)}"
 
 
 def dead_letter(model: str) -> str:

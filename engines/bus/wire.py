@@ -6,16 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from engines.protocol.events import WireEvent
+from engines.protocol.events import Missed, WireEvent
 from engines.protocol.work import Work
 
 _encoder = msgspec.msgpack.Encoder()
 _work = msgspec.msgpack.Decoder(Work)
 _events = msgspec.msgpack.Decoder(list[WireEvent])
+_missed = msgspec.msgpack.Decoder(list[Missed])
 
 encode = _encoder.encode
 decode_work = _work.decode
 decode_events = _events.decode
+decode_missed = _missed.decode
 
 
 def pack(parts: Sequence[bytes]) -> bytes:

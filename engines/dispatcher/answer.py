@@ -12,8 +12,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from engines.protocol.cluster import Timeouts
-from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, FailureCode
+from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, FailureCode, Missed
 
+GAP_PATIENCE = 3.0
+"""Seconds in which a worker has to send again what was lost on the way."""
+FIRST_LOOK = 1.0
+LAST_LOOK = 16.0
+"""Seconds of silence after which an answer is asked for again, at first and at most."""
 BUFFER = 256
 """Events that may wait for a slow reader; what comes then is joined to the last one of its choice."""
 
@@ -49,6 +54,10 @@ class PendingAnswer:
         self._events: deque[AnyEvent] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._next_seq: dict[str, int] = {}
+        self._early: dict[str, dict[int, AnyEvent]] = {}
+        self._gap_since: float | None = None
+        self._look_after = FIRST_LOOK
+        self._look_at = self._started + FIRST_LOOK
         self._workers: dict[str, str] = {}
         self._owner: str | None = None
         self._restarted = self._heard_at = self._started
@@ -103,7 +112,7 @@ class PendingAnswer:
         return self.attempt > 0 and _number(attempt) < self.attempt
 
     def feed(self, event: AnyEvent) -> None:
-        """Take one event from the bus: drop duplicates and other attempts, fail on a gap."""
+        """Take one event from the bus: drop duplicates and other attempts, hold what came before its turn."""
         attempt = event.attempt_id
         if self._done or self._owner not in (None, attempt) or self.is_stale(attempt):
             return
@@ -111,9 +120,59 @@ class PendingAnswer:
         if event.seq < expected:
             return
         if event.seq > expected:
-            self.fail("transport_failure", f"events {expected} to {event.seq - 1} of the worker's answer were lost")
+            self._early.setdefault(attempt, {})[event.seq] = event
+            if self._gap_since is None:
+                self._gap_since = self._loop.time()
+                self.look()
             return
-        self._next_seq[attempt] = expected + 1
+        self._take(event, attempt)
+        if self._gap_since is None:
+            self._look_after = FIRST_LOOK
+            self._look_at = self._loop.time() + FIRST_LOOK
+        else:
+            held = self._early.get(attempt, {})
+            while (following := held.pop(self._next_seq[attempt], None)) is not None:
+                self._take(following, attempt)
+            if not held:
+                self._gap_since = None
+
+    def missed(self) -> Missed | None:
+        """What to ask for again, if it is time to: events are missing, or nothing has come for a while.
+
+        An answer that could not be completed that way fails.
+        """
+        now = self._loop.time()
+        if self._done or now < self._look_at:
+            return None
+        if self._gap_since is not None and now - self._gap_since > GAP_PATIENCE:
+            self.fail("transport_failure", "events of the worker's answer were lost", retry_after=1)
+            return None
+        if self._gap_since is None:
+            self._look_after = min(LAST_LOOK, self._look_after * 2.0)
+        self._look_at = now + self._look_after
+        seen = self._next_seq if self._owner is None else {self._owner: self._next_seq[self._owner]}
+        return Missed(self.request_id, seen, self._owner is not None)
+
+    def look(self) -> None:
+        """Ask again soon: the connection was lost, and events with it."""
+        self._look_after = FIRST_LOOK
+        self._look_at = self._loop.time()
+
+    @property
+    def worker(self) -> str | None:
+        """The worker whose attempt owns the answer."""
+        return None if self._owner is None else self._workers.get(self._owner)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether events have come before their turn."""
+        return self._gap_since is not None
+
+    def _take(self, event: AnyEvent, attempt: str) -> None:
+        """Take the event whose turn it is; nothing follows the last."""
+        if self._done:
+            return
+        self._next_seq[attempt] = event.seq + 1
         now = self._heard_at = self._loop.time()
         if isinstance(event, Admitted):
             self._workers[attempt] = event.worker

@@ -34,6 +34,7 @@ from engines.protocol.cluster import (
 from engines.protocol.events import Admitted, Refused
 from engines.protocol.work import Work
 
+from . import chase
 from .answer import PendingAnswer
 from .flight import Flight, name_of
 from .given_up import GivenUp
@@ -44,7 +45,9 @@ from .routing import Place
 
 log = logging.getLogger("sie.dispatcher")
 
-PUBLISH_TIMEOUT = 5.0
+API_TIMEOUT = 5.0
+BEAT_PATIENCE = 1.5
+"""Seconds after joining the bus in which the first heart-beat of a fitting worker is waited for."""
 SWEEP_EVERY = 0.5
 ASK_EVERY = 5.0
 """Seconds between questions after answers that have been silent as long."""
@@ -74,7 +77,10 @@ class NatsDispatcher:
         self._expected: set[Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._up = asyncio.Event()
+        self._joined = 0.0
         self._sweeper: asyncio.Task[None] | None = None
+        self._chaser: asyncio.Task[None] | None = None
+        self._chase = asyncio.Event()
 
     async def start(self, settings: BusSettings) -> None:
         """Connect and subscribe; returns once the bus is there."""
@@ -83,7 +89,7 @@ class NatsDispatcher:
             settings, f"gateway-{self.gateway}", on_reconnect=self._on_reconnect, on_disconnect=self._on_disconnect
         )
         self._client = client
-        self._js = js = client.jetstream(timeout=PUBLISH_TIMEOUT)
+        self._js = js = client.jetstream(timeout=API_TIMEOUT)
         self._payloads = Payloads(client, js, settings)
         self._publisher = Publisher(js, self._payloads, settings, reply)
         self._given_up = GivenUp(client, js, self._payloads, settings)
@@ -94,14 +100,17 @@ class NatsDispatcher:
         await self._given_up.start()
         await client.publish(subjects.HELLO)
         self._sweeper = asyncio.create_task(self._sweep(), name="worker-sweep")
+        self._chaser = asyncio.create_task(chase.run(client, self._flights, self._chase), name="missed-events")
+        self._joined = time.monotonic()
         self._up.set()
 
     async def stop(self) -> None:
         """Fail what is still open and leave the bus."""
         for flight in list(self._flights.values()):
             flight.answer.fail("transport_failure", "the gateway is shutting down", retry_after=1)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for background in (self._sweeper, self._chaser):
+            if background is not None:
+                background.cancel()
         for task in list(self._tasks):
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(1.0):
@@ -122,7 +131,7 @@ class NatsDispatcher:
     async def submit(self, work: Work, route: Route, timeouts: Timeouts) -> PendingAnswer:
         """See ``engines.protocol.cluster.Dispatcher``."""
         publisher = await self._connection()
-        place = self._place(work, route)
+        place = await self._place(work, route)
         if work.request_id in self._flights:
             raise ValueError(f"request id {work.request_id} is already in use")
         patience = 0.0 if self.model_status(name_of(work)).state == "loaded" else self._load_patience
@@ -196,13 +205,17 @@ class NatsDispatcher:
             raise DispatchError("queue_unavailable", "the message bus is not connected", retry_after=5)
         return self._publisher
 
-    def _place(self, work: Work, route: Route) -> Place:
-        place = self._registry.place(route, work.bundle, name_of(work), work.routing_key)
-        if place is not None:
-            return place
-        for lane in self._expected:
-            if (lane.pool, lane.bundle) == (route.pool, work.bundle) and route.allows(lane.machine_profile):
-                return Place(lane)
+    async def _place(self, work: Work, route: Route) -> Place:
+        while True:
+            place = self._registry.place(route, work.bundle, name_of(work), work.routing_key)
+            if place is not None:
+                return place
+            for lane in self._expected:
+                if (lane.pool, lane.bundle) == (route.pool, work.bundle) and route.allows(lane.machine_profile):
+                    return Place(lane)
+            if time.monotonic() > self._joined + BEAT_PATIENCE:
+                break
+            await asyncio.sleep(0.02)
         where = f"pool {route.pool!r}, bundle {work.bundle!r}"
         if profile := route.machine_profile or " or ".join(route.machine_profiles):
             where += f", machine profile {profile!r}"
@@ -239,6 +252,8 @@ class NatsDispatcher:
                     self._rescue.refused(flight, event)
             elif flight is not None:
                 flight.answer.feed(event)
+                if flight.answer.incomplete:
+                    self._chase.set()
             elif isinstance(event, Admitted) and self._client is not None:
                 # work that nobody waits for any more, for instance delivered anew after its answer
                 self._spawn(self._client.publish(subjects.CANCEL, wire.encode([event.request_id])))
@@ -257,7 +272,14 @@ class NatsDispatcher:
         self._up.clear()
 
     async def _on_reconnect(self) -> None:
+        self._registry.resume()
+        self._joined = time.monotonic()
         self._up.set()
+        for flight in self._flights.values():
+            flight.answer.look()
+        self._chase.set()
+        if self._client is not None:
+            await self._client.publish(subjects.HELLO)
         self._spawn(self._rescue.find_lost_streams())
         self._spawn(self._ask_after(0.0))
 
@@ -269,7 +291,8 @@ class NatsDispatcher:
         ask_at = 0.0
         while True:
             await asyncio.sleep(SWEEP_EVERY)
-            self._registry.sweep()
+            if self.connected:
+                self._registry.sweep()
             if (now := time.monotonic()) >= ask_at:
                 ask_at = now + ASK_EVERY
                 await self._ask_after(ASK_EVERY)

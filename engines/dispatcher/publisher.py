@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from datetime import datetime
 
@@ -21,6 +23,11 @@ from .flight import Flight
 
 DIRECT_PATIENCE = 1.0
 """Seconds for the queue of one worker to confirm; after that the work goes to all of its lane."""
+TRY_FOR = 1.5
+"""Seconds for one try to publish to a lane."""
+PATIENCE = 10.0
+"""Seconds in which a try may begin: NATS takes 4 to 9 to miss the leader of a queue, a client finds another server."""
+PAUSE = 0.1
 STREAM_FULL = frozenset({10077, 10047, 10023, 10028})
 """JetStream error codes: limit of the stream, of its memory, of the account."""
 
@@ -87,13 +94,22 @@ class Publisher:
         subject = lane.subject(flight.work.model)
         if lane.stream not in self.streams:
             self.streams[lane.stream] = await ensure_stream(js, lane, self._settings)
-        try:
-            receipt = await js.publish(subject, data, headers=headers)
-        except NoStreamResponseError:
-            # a bus with memory streams came back empty
-            self.streams[lane.stream] = await ensure_stream(js, lane, self._settings)
-            receipt = await js.publish(subject, data, headers=headers)
-        flight.sequence = receipt.seq
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + PATIENCE
+        while True:
+            try:
+                flight.sequence = (await js.publish(subject, data, TRY_FOR, headers=headers)).seq
+                return
+            except (nats.errors.Error, TimeoutError, OSError) as error:
+                missing = isinstance(error, NoStreamResponseError)
+                if loop.time() > limit or (isinstance(error, APIError) and not missing):
+                    raise
+                # its id makes work count once, however often it is published
+                await asyncio.sleep(PAUSE)
+                if missing:
+                    # no leader now, or a bus with memory streams that came back empty
+                    with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+                        self.streams[lane.stream] = await ensure_stream(js, lane, self._settings)
 
     async def withdraw(self, stream: str, sequence: int | None) -> None:
         """Take a message back in case nobody has it; what a worker has it keeps."""

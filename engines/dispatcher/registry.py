@@ -62,6 +62,11 @@ class Registry:
         if known is not None:
             self._lost(name, reason)
 
+    def resume(self) -> None:
+        """The bus was away, and heart-beats with it: their silence counts from now."""
+        now = self._clock()
+        self._heard = dict.fromkeys(self._heard, now)
+
     def sweep(self) -> None:
         """Mark the silent as unhealthy, drop those silent for long."""
         now = self._clock()

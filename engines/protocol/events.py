@@ -230,3 +230,12 @@ class Refused(Event, kw_only=True, tag="nak", omit_defaults=True):
 
 AnyEvent = Admitted | Delta | Completed | Failed
 WireEvent = AnyEvent | Refused
+
+
+class Missed(msgspec.Struct, array_like=True, frozen=True):
+    """Asks a worker to send events again. ``seen`` is the next number by attempt; when the answer is ``owned``, only
+    those attempts are of use, otherwise any other as well, from its first event."""
+
+    request_id: str
+    seen: dict[str, int]
+    owned: bool

@@ -52,7 +52,7 @@ class Intake:
     async def start(self) -> None:
         """Make the queues and take from them."""
         for pull in (self._lane, self._own):
-            await self._ensure(pull)
+            await self._until_ensured(pull)
         await self.clock.estimate(self._lane.queue.stream)
         for pull in (self._lane, self._own):
             await pull.start()
@@ -94,18 +94,22 @@ class Intake:
             await ensure_direct(self._js, pull.queue, self._bus)
         await ensure_consumer(self._js, pull.queue, self._bus)
 
+    async def _until_ensured(self, pull: PullConsumer) -> None:
+        while True:
+            try:
+                await self._ensure(pull)
+                return
+            except Exception as error:  # still coming up, or choosing a leader: ask again
+                log.warning("bus: cannot create the queue: %s", str(error) or type(error).__name__)
+                await asyncio.sleep(0.5)
+
     async def _recreate(self, pull: PullConsumer) -> None:
         """A bus with memory streams that was restarted has forgotten queue and consumer."""
         while True:
             await pull.missing.wait()
             pull.missing.clear()
-            try:
-                await self._ensure(pull)
-                pull.reset()
-            except Exception as error:  # still coming up: ask again
-                log.warning("bus: cannot create the queue: %s", error)
-                pull.missing.set()
-                await asyncio.sleep(0.5)
+            await self._until_ensured(pull)
+            pull.reset()
 
     async def _follow_clock(self) -> None:
         while True:

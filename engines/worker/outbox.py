@@ -14,7 +14,9 @@ from nats.aio.client import Client
 from engines.bus import wire
 from engines.bus.payloads import Payloads
 from engines.bus.tasks import ended
-from engines.protocol.events import WireEvent
+from engines.protocol.events import Missed, WireEvent
+
+from .sent import Sent
 
 log = logging.getLogger("sie.worker")
 
@@ -36,6 +38,7 @@ class Outbox:
         self._payloads = payloads
         self._events: dict[str, list[bytes]] = {}
         self._size = 0
+        self._sent = Sent()
         self._acks: list[tuple[str, bytes]] = []
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
@@ -45,6 +48,16 @@ class Outbox:
     def event(self, subject: str, event: WireEvent) -> None:
         """Send ``event`` to the gateway behind ``subject``."""
         data = wire.encode(event)
+        self._sent.keep(subject, event, data)
+        self._put(subject, data)
+
+    def again(self, missed: Missed) -> None:
+        """Send once more what a gateway has missed, as far as it is kept."""
+        subject, events = self._sent.again(missed.request_id, missed.seen, missed.owned)
+        for data in events:
+            self._put(subject, data)
+
+    def _put(self, subject: str, data: bytes) -> None:
         self._size += len(data)
         if self._size > MOST_BYTES:
             log.error("bus: it does not take what is sent, %d bytes of answers are lost", self._size)

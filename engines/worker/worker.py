@@ -94,7 +94,12 @@ class Worker:
     async def run(self) -> None:
         """Connect, serve, drain, leave."""
         name = self._options.name
-        self._client: Client = await connect(self._bus, f"worker-{name}", on_reconnect=self._reconnected)
+        joining = asyncio.create_task(connect(self._bus, f"worker-{name}", on_reconnect=self._reconnected))
+        await self._unless_stopped(joining)
+        if not joining.done():
+            await ended(joining)
+            return
+        self._client: Client = joining.result()
         js = self._client.jetstream(timeout=5.0)
         self._payloads = Payloads(self._client, js, self._bus)
         self._letters = DeadLetters(js, self._bus)
@@ -105,8 +110,16 @@ class Worker:
         await self._client.subscribe(subjects.CANCEL, cb=self._on_cancel)
         await self._client.subscribe(subjects.cancel_one(name), cb=self._on_cancel)
         await self._client.subscribe(subjects.HELLO, cb=self._on_hello)
+        for subject in (subjects.AGAIN, subjects.again(name)):
+            await self._client.subscribe(subject, cb=self._on_again)
         await self._client.subscribe(subjects.ENDED, cb=self._ends.asked)
-        await self._intake.start()
+        starting = asyncio.create_task(self._intake.start())
+        await self._unless_stopped(starting)
+        if not starting.done():
+            await ended(starting)
+            await self._leave()
+            return
+        starting.result()
         background = [
             asyncio.create_task(task, name=title)
             for title, task in (
@@ -123,6 +136,12 @@ class Worker:
         finally:
             await ended(*background)
             await self._leave()
+
+    async def _unless_stopped(self, task: asyncio.Task[Any]) -> None:
+        """Wait for a task or for the end, whichever is first: a bus that is down must not keep the process."""
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
 
     def _room(self) -> int:
         return 0 if self._stop.is_set() else self._admission.room()
@@ -282,6 +301,10 @@ class Worker:
 
     async def _on_cancel(self, message: Msg) -> None:
         self._jobs.cancel(msgspec.msgpack.decode(message.data, type=list[str]))
+
+    async def _on_again(self, message: Msg) -> None:
+        for missed in wire.decode_missed(message.data):
+            self._outbox.again(missed)
 
     async def _on_hello(self, _message: Msg) -> None:
         self._pulse.beat()

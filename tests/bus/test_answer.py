@@ -8,7 +8,7 @@ import pytest
 
 from engines.dispatcher.answer import BUFFER, PendingAnswer
 from engines.protocol.cluster import Timeouts
-from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, Timing, Usage
+from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, Missed, Timing, Usage
 
 from .conftest import collect
 
@@ -55,8 +55,18 @@ CASES = {
         [admitted("a"), admitted("a"), delta("a", 1), delta("a", 1), completed("a", 2)],
         ["admitted", "x", "completed"],
     ),
-    "a gap is a failure": ([admitted("a"), delta("a", 2)], ["admitted", "transport_failure"]),
-    "a lost admission is a failure": ([delta("a", 1)], ["transport_failure"]),
+    "what comes before its turn waits": (
+        [admitted("a"), delta("a", 2, "y"), completed("a", 3), delta("a", 1, "x")],
+        ["admitted", "x", "y", "completed"],
+    ),
+    "a late admission is waited for": (
+        [delta("a", 1), completed("a", 2), admitted("a")],
+        ["admitted", "x", "completed"],
+    ),
+    "a gap of an attempt that is not heard matters to nobody": (
+        [admitted("b"), admitted("a"), delta("a", 2), delta("b", 1, "y"), completed("b", 2)],
+        ["admitted", "y", "completed"],
+    ),
     "the second attempt takes over before any output": (
         [admitted("a"), admitted("b"), delta("b", 1, "y"), completed("b", 2)],
         ["admitted", "y", "completed"],
@@ -83,7 +93,42 @@ async def test_events_of_attempts(case):
 
 async def test_the_work_is_cancelled_only_when_it_may_still_run():
     assert (await outcome(admitted("a"), completed("a", 1)))[1] == [False]
-    assert (await outcome(admitted("a"), delta("a", 2)))[1] == [True]
+    assert (await outcome(admitted("a"), delta("a", 1)))[1] == [True]
+
+
+async def test_missing_events_are_asked_for_at_once_and_given_up_after_a_while(monkeypatch):
+    monkeypatch.setattr("engines.dispatcher.answer.GAP_PATIENCE", 0.05)
+    answer = answer_of([])
+    answer.feed(admitted("a"))
+    assert answer.missed() is None
+    assert not answer.incomplete
+    answer.feed(delta("a", 1))
+    answer.feed(delta("a", 3))
+    assert answer.incomplete
+    assert answer.missed() == Missed("r", {"a": 2}, owned=True)
+    assert answer.missed() is None  # not yet again
+    answer.look()
+    await asyncio.sleep(0.1)
+    assert answer.missed() is None
+    last = (await collect(answer))[-1]
+    assert isinstance(last, Failed)
+    assert last.code == "transport_failure"
+
+
+async def test_a_silent_answer_is_asked_for_ever_less_often(monkeypatch):
+    monkeypatch.setattr("engines.dispatcher.answer.FIRST_LOOK", 0.0)
+    answer = answer_of([])
+    assert answer.missed() == Missed("r", {}, owned=False)
+    answer.feed(admitted("a"))
+    answer.look()
+    assert answer.missed() == Missed("r", {"a": 1}, owned=False)
+    answer.feed(admitted("b"))
+    answer.feed(delta("b", 1))
+    answer.look()
+    assert answer.missed() == Missed("r", {"b": 2}, owned=True)
+    answer.feed(completed("b", 2))
+    answer.look()
+    assert answer.missed() is None
 
 
 async def test_a_lost_worker_fails_what_it_has_begun():
