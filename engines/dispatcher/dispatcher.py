@@ -23,6 +23,7 @@ from engines.bus.payloads import Payloads
 from engines.bus.settings import BusSettings
 from engines.bus.subjects import Lane
 from engines.protocol.cluster import (
+    BusCounts,
     DispatchError,
     ModelStatus,
     PendingGenerations,
@@ -173,6 +174,9 @@ class NatsDispatcher:
     def traffic(self) -> Traffic:
         return self._registry.traffic()
 
+    def bus_counts(self) -> BusCounts:
+        return BusCounts() if self._publisher is None else self._publisher.counts
+
     def dead_letters(self) -> Mapping[tuple[str, str], int]:
         return {} if self._given_up is None else self._given_up.counts
 
@@ -243,6 +247,7 @@ class NatsDispatcher:
             events = wire.decode_events(data)
         except msgspec.DecodeError as error:
             # the ids are unreadable too; whoever waits sees a gap or a timeout
+            self.bus_counts().undecodable += 1
             log.error("a worker's message cannot be decoded: %s", error)
             return
         for event in events:
@@ -254,9 +259,11 @@ class NatsDispatcher:
                 flight.answer.feed(event)
                 if flight.answer.incomplete:
                     self._chase.set()
-            elif isinstance(event, Admitted) and self._client is not None:
-                # work that nobody waits for any more, for instance delivered anew after its answer
-                self._spawn(self._client.publish(subjects.CANCEL, wire.encode([event.request_id])))
+            else:
+                self.bus_counts().inbox_skips += 1
+                if isinstance(event, Admitted) and self._client is not None:
+                    # work that nobody waits for any more, for instance delivered anew after its answer
+                    self._spawn(self._client.publish(subjects.CANCEL, wire.encode([event.request_id])))
 
     async def _on_heartbeat(self, message: Msg) -> None:
         try:

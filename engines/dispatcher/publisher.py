@@ -17,7 +17,7 @@ from engines.bus.payloads import Payloads
 from engines.bus.settings import BusSettings
 from engines.bus.streams import ensure_stream
 from engines.bus.subjects import Direct
-from engines.protocol.cluster import DispatchError
+from engines.protocol.cluster import BusCounts, DispatchError
 
 from .flight import Flight
 
@@ -33,7 +33,10 @@ STREAM_FULL = frozenset({10077, 10047, 10023, 10028})
 
 
 class Publisher:
-    """Puts work into queues, and takes back what nobody has taken. ``streams``: when each queue was created."""
+    """Puts work into queues, and takes back what nobody has taken.
+
+    ``streams``: when each queue was created. ``counts``: what this gateway has done with its bus.
+    """
 
     def __init__(self, js: JetStreamContext, payloads: Payloads, settings: BusSettings, reply: str) -> None:
         self._js = js
@@ -41,6 +44,7 @@ class Publisher:
         self._settings = settings
         self._reply = reply
         self.streams: dict[str, datetime | None] = {}
+        self.counts = BusCounts()
 
     async def publish(self, flight: Flight) -> None:
         """Publish to the worker that was chosen, else, and where that has no queue or a full one, to the lane.
@@ -66,6 +70,7 @@ class Publisher:
         try:
             if len(data) > self._payloads.limit:
                 headers |= await self._payloads.store(data)
+                self.counts.payload_offloads += 1
                 data = b""
             if flight.worker is not None and await self._to_worker(flight, data, headers):
                 answer.direct = True

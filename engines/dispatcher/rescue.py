@@ -133,6 +133,7 @@ class Rescue:
             flight.lane = self._elsewhere(flight) or flight.lane
         flight.worker = flight.sequence = None
         answer.restart()
+        self._publisher.counts.republished += 1
         self._spawn(self._publish(flight, *before))
         return True
 

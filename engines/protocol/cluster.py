@@ -56,6 +56,19 @@ class Traffic(msgspec.Struct, kw_only=True, frozen=True):
     tokens: float = 0.0
 
 
+class BusCounts(msgspec.Struct, kw_only=True):
+    """What one gateway has done with its bus since it started.
+
+    ``payload_offloads``: work too large for a message. ``republished``: work given to other workers after it was
+    published. ``inbox_skips``: events that nobody waited for. ``undecodable``: messages of workers that make no sense.
+    """
+
+    payload_offloads: int = 0
+    republished: int = 0
+    inbox_skips: int = 0
+    undecodable: int = 0
+
+
 class PendingGenerations(msgspec.Struct, kw_only=True):
     """Open generations of one gateway for one model and pool.
 
@@ -152,6 +165,10 @@ class ClusterView(Protocol):
 
     def dead_letters(self) -> Mapping[tuple[str, str], int]:
         """Work given up for good, counted by model and reason. Each is counted by one gateway of the cluster."""
+        ...
+
+    def bus_counts(self) -> BusCounts:
+        """What this gateway has done with its bus."""
         ...
 
     def traffic(self) -> Traffic:

@@ -39,6 +39,7 @@ class ClusterCollector(Collector):
             yield family
         yield _models(workers)
         yield self._dead_letters()
+        yield from self._bus()
         yield self._pending()
         yield from _own(workers)
 
@@ -51,6 +52,16 @@ class ClusterCollector(Collector):
         for labels, count in sorted(self._cluster.dead_letters().items()):
             family.add_metric(labels, float(count))
         return family
+
+    def _bus(self) -> Iterator[Metric]:
+        counts = self._cluster.bus_counts()
+        for name, text in (
+            ("payload_offloads", "Work that was too large for a message of the bus"),
+            ("republished", "Work that was given to other workers after it was published"),
+            ("inbox_skips", "Events of workers that nobody waited for any more"),
+            ("undecodable", "Messages of workers that make no sense"),
+        ):
+            yield CounterMetricFamily(f"sie_gateway_queue_{name}", text, value=float(getattr(counts, name)))
 
     def _pending(self) -> Metric:
         family = GaugeMetricFamily(

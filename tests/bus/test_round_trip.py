@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from engines.bus import subjects, wire
 from engines.bus.settings import BusSettings
 from engines.protocol.cluster import DispatchError, Route, Timeouts
 from engines.protocol.events import Admitted, Completed, Delta, EncodeOutput, Failed
@@ -76,6 +77,7 @@ async def test_payloads_of_any_size_go_both_ways(cluster_of, size):
         assert isinstance(last.output, EncodeOutput)
         assert last.output.dense is not None
         assert last.output.dense.data == b"x" * size + b"end"
+        assert cluster.dispatcher.bus_counts().payload_offloads == (size > 8 << 20)
 
 
 async def test_a_refusal_of_the_engine_keeps_its_code_and_details(cluster_of):
@@ -193,3 +195,15 @@ async def test_an_answer_that_takes_too_long_ends_with_the_timeout_that_passed(c
             assert isinstance(last, Failed)
             assert last.code == code
         await until(lambda: [worker.inflight_batches for worker in cluster.dispatcher.workers()] == [0])
+
+
+async def test_what_nobody_waits_for_and_what_makes_no_sense_is_counted(cluster_of):
+    async with cluster_of() as cluster:
+        counts = cluster.dispatcher.bus_counts()
+        client, inbox = cluster.dispatcher.client, subjects.reply(cluster.dispatcher.gateway)
+        stray = Admitted(request_id="nobody", worker="w")
+        await client.publish(inbox, wire.pack([wire.encode(stray)]))
+        await client.publish(inbox, b"\xc1 rubbish")
+        await until(lambda: (counts.inbox_skips, counts.undecodable) == (1, 1))
+        assert isinstance((await ask(cluster, "echo:2"))[-1], Completed)
+        assert (counts.inbox_skips, counts.undecodable, counts.republished) == (1, 1, 0)

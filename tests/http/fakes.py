@@ -10,6 +10,7 @@ import msgspec
 from engines.protocol.catalog import Bundle, Generation, ModelEntry, Profile, Resolved, UnknownModel, UnknownProfile
 from engines.protocol.cluster import (
     Answer,
+    BusCounts,
     DispatchError,
     ModelStatus,
     PendingGenerations,
@@ -78,6 +79,9 @@ class FakeCluster:
 
     def traffic(self) -> Traffic:
         return Traffic(requests=2.5)
+
+    def bus_counts(self) -> BusCounts:
+        return BusCounts(payload_offloads=2)
 
     def dead_letters(self) -> dict[tuple[str, str], int]:
         return {}

@@ -40,6 +40,11 @@ EXPECTED = {
     "sie_gateway_nats_connected",
     "sie_gateway_config_epoch",
     "sie_gateway_config_deltas",
+    "sie_gateway_queue_payload_offloads",
+    "sie_gateway_queue_republished",
+    "sie_gateway_queue_inbox_skips",
+    "sie_gateway_queue_undecodable",
+    "sie_gateway_dead_letters",
     "sie_gateway_pool_events",
     "sie_gateway_active_lease_gpus",
     "sie_gateway_workers",
@@ -174,6 +179,11 @@ def test_refusals_of_the_queue_are_counted_by_reason(
     assert value(http, "sie_gateway_provisioning_responses_total") == (code == "provisioning")
     if code == "provisioning":
         assert value(http, "sie_gateway_pending_demand", pool="default", machine_profile="", bundle="default") == 1
+
+
+def test_the_bus_of_this_gateway_is_counted(http: TestClient[Litestar]) -> None:
+    assert value(http, "sie_gateway_queue_payload_offloads_total") == 2
+    assert value(http, "sie_gateway_queue_inbox_skips_total") == 0
 
 
 def test_workers_own_counts_carry_worker_and_model(http: TestClient[Litestar]) -> None:

@@ -14,6 +14,7 @@ import app
 from engines.catalog import Catalog
 from engines.protocol.cluster import (
     Answer,
+    BusCounts,
     DispatchError,
     ModelStatus,
     PendingGenerations,
@@ -94,6 +95,9 @@ class FakeCluster:
 
     def traffic(self) -> Traffic:
         return Traffic()
+
+    def bus_counts(self) -> BusCounts:
+        return BusCounts(payload_offloads=2)
 
     def dead_letters(self) -> dict[tuple[str, str], int]:
         return {}
