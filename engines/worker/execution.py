@@ -10,10 +10,10 @@ from collections.abc import Callable
 from engines.adapters.base import EngineDead, WorkError
 from engines.catalog import Catalog
 from engines.protocol.catalog import Resolved
+from engines.protocol.request import REQUEST
 from engines.protocol.tracing import Tracing
 from engines.protocol.work import Work
 
-from . import log as logs
 from .jobs import Job
 from .models import LoadFailed, Models
 from .reply import AttemptReply
@@ -48,7 +48,7 @@ class Execution:
             The class of an engine's error that nobody foresaw.
         """
         work = job.work
-        logs.REQUEST.set(work.request_id)
+        REQUEST.set(work.request_id)
         if self._tracing is None:
             return await self._run(job, reply)
         span = self._tracing.start(

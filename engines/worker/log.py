@@ -1,4 +1,4 @@
-"""The worker's log: one line per record on stderr, as text or (``SIE_LOG_FORMAT=json``) as JSON."""
+"""The log of gateway and worker: one line per record on stderr, as text or (``SIE_LOG_FORMAT=json``) as JSON."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import logging
 import os
 import sys
 import time
-from contextvars import ContextVar
 
 import msgspec
 
-REQUEST: ContextVar[str] = ContextVar("request_id", default="")
-"""The request that the current task works for; JSON lines carry it."""
+from engines.protocol.request import REQUEST
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (ISO 8601, UTC), level, logger, process, message, and the error's trace."""
+    """One JSON object a line: time (ISO 8601, UTC), level, logger, process, message, request, the error's trace."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

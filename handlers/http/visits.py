@@ -8,6 +8,8 @@ from typing import Any, Final, Protocol
 
 from litestar.types import Receive
 
+from engines.protocol.request import REQUEST
+
 from ..limits import Lease
 from .access import AccessLog, Line
 
@@ -81,7 +83,8 @@ class Visits:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, method: str, route: str, request_id: str) -> Visit:
-        """A request has come in."""
+        """A request has come in. What its task logs from now on carries its id."""
+        REQUEST.set(request_id)
         visit = Visit(self, method, route, request_id)
         self._open.add(visit)
         if self._observer is not None:

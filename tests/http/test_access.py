@@ -175,6 +175,9 @@ def test_every_mutation_leaves_a_line_that_holds_no_token(caplog: pytest.LogCapt
         *["delete_pool"] * 2,
         *["resolve_config"] * 2,
     ]
+    assert {line["audit"] for line in lines} == {one.id for one in operations.ALL if one.admin}, (
+        "and nothing is left out"
+    )
     assert [line.get("target", "") for line in lines] == ["mine", "", "mine", "mine", "default", "", ""]
     callers = [line["who"] for line in lines]
     assert len(set(callers)) == 4

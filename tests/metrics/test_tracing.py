@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -19,10 +20,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from engines.protocol import tracing
 from engines.protocol.cluster import DispatchError, Route, Timeouts
+from engines.protocol.request import REQUEST
 from engines.protocol.tracing import Tracing
 from engines.protocol.work import EncodeWork, Item, Work
-from engines.worker.log import REQUEST, JsonFormatter
+from engines.worker.log import JsonFormatter
 from handlers.metrics import Metered, Metrics
+from tests.http.driver import Exchange
+from tests.http.fakes import operation, server
 from tests.live import EMBEDDING_MODEL, ROOT, Server
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -79,6 +83,28 @@ def test_json_log_lines_carry_the_request() -> None:
         assert json.loads(JsonFormatter().format(record))["request_id"] == "r9"
     finally:
         REQUEST.reset(token)
+
+
+async def test_lines_of_the_gateway_carry_the_request_that_they_are_about() -> None:
+    written: list[Any] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            written.append(json.loads(JsonFormatter().format(record)))
+
+    async def broken(context: Any, body: Any) -> Any:
+        raise ValueError("a fault of ours")
+
+    handler = Keep()
+    logging.getLogger("sie").addHandler(handler)
+    try:
+        rows = operation()
+        answers = await asyncio.gather(*(Exchange(b'{"model": "m"}').run(server(rows), rows, broken) for _ in range(3)))
+    finally:
+        logging.getLogger("sie").removeHandler(handler)
+    assert [answer.status for answer in answers] == [500] * 3
+    assert {line["request_id"] for line in written} == {answer.headers["x-request-id"] for answer in answers}
+    assert all("a fault of ours" in line["error"] for line in written)
 
 
 class Collector:
