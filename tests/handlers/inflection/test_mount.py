@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from litestar import Litestar
@@ -19,8 +20,8 @@ from tests.http.fakes import services
 CHAT = "/v1/chat/completions"
 
 
-def client(access: AccessLog | None = None) -> TestClient[Litestar]:
-    made = app.create_app(services(), access or AccessLog(None))
+def client(access: AccessLog | None = None, **settings: Any) -> TestClient[Litestar]:
+    made = app.create_app(services(**settings), access or AccessLog(None))
     return TestClient(made, raise_server_exceptions=False)
 
 
@@ -105,3 +106,29 @@ def test_the_page_shows_the_document_beside_it(monkeypatch: pytest.MonkeyPatch, 
         assert (first_time.status_code, first_time.headers["content-type"][:15]) == (200, "text/javascript")
         again = made.get(str(page.url.join(script)), headers={"if-none-match": first_time.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("prefix", ["", "/inflection"])
+@pytest.mark.parametrize("operation", operations.ALL, ids=lambda operation: operation.id)
+def test_route_is_guarded_exactly_as_its_document_says(
+    monkeypatch: pytest.MonkeyPatch, prefix: str, operation: operations.Operation
+) -> None:
+    if not prefix:
+        monkeypatch.setenv("SPEC", "inflection")
+
+    def statuses(tokens: tuple[str, ...]) -> list[int]:
+        with client(auth_mode="token", auth_tokens=tokens, admin_token="boss") as made:
+            body = {"model": "org/chat"} if operation.method == "POST" else None
+            return [
+                made.request(
+                    operation.method,
+                    prefix + operation.path,
+                    json=body,
+                    headers={} if token is None else {"authorization": f"Bearer {token}"},
+                ).status_code
+                for token in (None, "wrong", "boss", "t")
+            ]
+
+    right = 422 if operation.method == "POST" else 200
+    assert statuses(("t",)) == ([401, 401, 401, right] if operation.secured else [right] * 4)
+    assert statuses(()) == ([500] * 4 if operation.secured else [right] * 4)
