@@ -62,7 +62,7 @@ class Outbox:
         if self._size > MOST_BYTES:
             log.error("bus: it does not take what is sent, %d bytes of answers are lost", self._size)
             self._events.clear()
-            self._size = 0
+            self._size = len(data)
         self._events.setdefault(subject, []).append(data)
         self._wake()
 
