@@ -33,6 +33,7 @@ from handlers.configs import ConfigSurface
 from handlers.generation import ChatSurface, CompletionsSurface, GenerateSurface, ResponsesSurface
 from handlers.health import HealthSurface
 from handlers.http.access import AccessLog, silence_server, to_stdout
+from handlers.http.idle import IdleConnections
 from handlers.http.server import Server
 from handlers.inflection import Inflection
 from handlers.limits import Admitting, Limiter
@@ -125,7 +126,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
             own,
             access,
             version=_version(),
-            plugins=[WorkerCLI(), ModelsCLI()],
+            plugins=[WorkerCLI(), ModelsCLI(), IdleConnections()],
             lifespan=[lambda _: _Life(alone.server, access, cluster, services, traces).span()],
         )
         alone.application.state.server = alone.server
@@ -135,7 +136,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         openapi_config=None,
         logging_config=None,
         exception_handlers={HTTPException: serve.unrouted, Exception: serve.crashed},
-        plugins=[WorkerCLI(), ModelsCLI()],
+        plugins=[WorkerCLI(), ModelsCLI(), IdleConnections()],
         lifespan=[lambda _: _Life(serve, access, cluster, services, traces).span()],
     )
     application.state.server = serve
