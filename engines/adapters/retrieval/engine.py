@@ -18,7 +18,7 @@ from . import loading
 from .pictures import Picture, Pictures
 from .quantize import quantized
 from .runner import QueryTooLong, Runner
-from .texts import Task, Templates, Text, text_of
+from .texts import Task, Templates, Text, refuse_options, text_of
 
 CPU_BATCH_TOKENS = 2048
 """Best on CPUs: activations of a larger batch leave the second-level cache (bench/embed_engine.py)."""
@@ -130,12 +130,12 @@ class RetrievalEngine(BatchedEngine):
             raise WorkError(
                 "INVALID_INPUT", f"model {self.entry.name!r} has no {unknown[0]} output", param="output_types"
             )
+        refuse_options(work.options, "params.options")
         task: Task | None = None if work.is_query is None else "query" if work.is_query else "document"
         wants = frozenset(work.output_types)
         errors: dict[int, ItemError] = {}
         inputs: list[Text | Picture] = []
-        for index, item in enumerate(work.items):
-            one = await self._read(item, wants)
+        for index, one in enumerate(await self._read_all(work.items, wants)):
             if isinstance(one, ItemError):
                 errors[index] = one
             elif isinstance(one, Picture):
@@ -157,16 +157,21 @@ class RetrievalEngine(BatchedEngine):
         await self.submit(inputs, finish, reply, images=_pictures(inputs))
 
     async def _score(self, work: ScoreWork, reply: Reply) -> None:
-        query = await self._needed(work.query, "query")
-        documents = [await self._needed(item, f"items[{i}]") for i, item in enumerate(work.items)]
-        inputs = self.score_inputs(query, documents, work)
+        refuse_options(work.options, "options")
+        needed: list[str | Picture] = []
+        for index, one in enumerate(await self._read_all([work.query, *work.items], self.score_wants)):
+            if isinstance(one, ItemError):
+                place = f"items[{index - 1}]" if index else "query"
+                raise WorkError(one.code, f"{place}: {one.message}", param=place)
+            needed.append(one)
+        inputs = self.score_inputs(needed[0], needed[1:], work)
         await self.submit(inputs, self.scores, reply, images=_pictures(inputs))
 
-    async def _needed(self, item: Item, place: str) -> str | Picture:
-        one = await self._read(item, self.score_wants)
-        if isinstance(one, ItemError):
-            raise WorkError(one.code, f"{place}: {one.message}", param=place)
-        return one
+    async def _read_all(self, items: Sequence[Item], wants: frozenset[str]) -> Sequence[str | Picture | ItemError]:
+        """The inputs of items; pictures are prepared side by side."""
+        if any(item.images for item in items):
+            return await asyncio.gather(*(self._read(item, wants) for item in items))
+        return [await self._read(item, wants) for item in items]
 
     async def _read(self, item: Item, wants: frozenset[str]) -> str | Picture | ItemError:
         assert self.runner is not None

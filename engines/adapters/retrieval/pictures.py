@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,11 @@ from ..base import WorkError
 from .loading import cores
 
 Features = dict[str, Any]
+log = logging.getLogger("sie.retrieval")
+
+LONGEST_SIDES = 200
+"""How many times longer than the other a side of an image may be."""
+
 TOKENS = 256
 """Cost of an image where the model's configuration does not tell its patches."""
 
@@ -70,7 +76,16 @@ class Pictures:
                 return ItemError("INVALID_INPUT", error.message)
 
     def _prepared(self, item: Item) -> Features:
-        return self._preprocess(images.decode(item.images[0], "images"))
+        picture = images.decode(item.images[0], "images")
+        width, height = picture.size
+        if max(width, height) > LONGEST_SIDES * min(width, height):
+            # resized to the model's width, it would fill the memory
+            raise WorkError("INVALID_INPUT", f"an image of {width} x {height} pixels is too long and narrow")
+        try:
+            return self._preprocess(picture)
+        except (ValueError, TypeError, RuntimeError) as error:
+            log.warning("an image of %d x %d pixels could not be prepared", width, height, exc_info=error)
+            raise WorkError("INVALID_INPUT", f"the model cannot read an image of {width} x {height} pixels") from None
 
 
 def _is_tensor(value: Any) -> bool:

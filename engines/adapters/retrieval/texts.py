@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ...protocol.catalog import Profile
 from ...protocol.events import ItemError
 from ...protocol.work import Item
+from ..base import WorkError
 
 Task = Literal["query", "document"]
 
@@ -33,6 +34,17 @@ def text_of(item: Item) -> str | ItemError:
     if item.text is None:
         return ItemError("INVALID_INPUT", "the item has no text, and this model reads nothing else")
     return item.text
+
+
+def refuse_options(options: Mapping[str, Any], place: str) -> None:
+    """What the handler left of a request's options is nothing that these engines can do.
+
+    Raises:
+        WorkError: ``INVALID_INPUT``; there is such an option.
+    """
+    if options:
+        name = min(options)
+        raise WorkError("INVALID_INPUT", f"{place}.{name} is no option of this model", param=f"{place}.{name}")
 
 
 class Templates:

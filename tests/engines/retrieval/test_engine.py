@@ -305,3 +305,10 @@ async def test_the_lean_encoder_gives_the_librarys_numbers(
         if field == "last_hidden_state":
             a, b = a[mask], b[mask]
         torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("work", [encode(["a"], options={"lora": "legal"}), score("a", ["b"], options={"top": 1})])
+async def test_an_option_that_means_nothing_is_refused_by_name(open_engine: OpenEngine, work: Any) -> None:
+    async with open_engine("sentence_transformer", MINILM, dims={"dense": 384}) as run:
+        with pytest.raises(WorkError, match=r"options\.(lora|top) is no option"):
+            await run(work)

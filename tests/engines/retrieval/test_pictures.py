@@ -82,6 +82,7 @@ async def test_a_faulty_image_is_an_error_of_its_item(open_engine: OpenEngine, c
         Item(images=[Image(data=data(picture(0))[:200])]),
         Item(images=[Image(data=bomb(30_000))]),
         Item(images=[Image(data=bomb(9_000))]),
+        Item(images=[Image(data=data(Pillow.new("RGB", (1, 40_000))))]),
         Item(images=[*good.images, *other.images]),
         Item(images=good.images, text="red"),
         Item(document=b"%PDF"),
@@ -90,12 +91,20 @@ async def test_a_faulty_image_is_an_error_of_its_item(open_engine: OpenEngine, c
     async with open_engine("sentence_transformer", clip_path, **CLIP) as run:
         alone = array((await run(EncodeWork(request_id="r", model="tested", items=[good, other]))).output.dense)
         output = (await run(EncodeWork(request_id="r", model="tested", items=[good, *faulty, other]))).output
-    assert sorted(output.errors) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert sorted(output.errors) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert {error.code for error in output.errors.values()} == {"INVALID_INPUT"}
-    words = ["none of PNG", "damaged", "too many pixels", "9000 x 9000", "2 images", "a text and an image"]
+    words = [
+        "none of PNG",
+        "damaged",
+        "too many pixels",
+        "9000 x 9000",
+        "long and narrow",
+        "2 images",
+        "a text and an image",
+    ]
     for index, part in enumerate(words, start=1):
         assert part in output.errors[index].message
-    np.testing.assert_allclose(array(output.dense)[[0, 9]], alone, atol=1e-5)
+    np.testing.assert_allclose(array(output.dense)[[0, 10]], alone, atol=1e-5)
 
 
 async def test_many_clients_get_their_own_pictures(open_engine: OpenEngine, clip_path: str) -> None:
