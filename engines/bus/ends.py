@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from nats.aio.msg import Msg
 
-from engines.protocol.events import AnyEvent, Failed
+from engines.protocol.events import AnyEvent, Failed, WireEvent
 
 REMEMBERED = 10_000
 MOST_ASKED = 4096
@@ -51,8 +51,8 @@ class Ends:
         self._send = send
         self._ended: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
-    def add(self, last: AnyEvent) -> None:
-        """An answer has ended with ``last``."""
+    def add(self, last: WireEvent) -> None:
+        """An answer has ended with ``last``, on this worker."""
         self._ended[last.request_id] = last.attempt_id, last.seq + 1
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)

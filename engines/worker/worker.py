@@ -202,6 +202,7 @@ class Worker:
         attempt = _attempt_id(work.attempt)
         refused = Refused(request_id=work.request_id, attempt_id=attempt, reason=reason, worker=self._options.name)
         self._outbox.event(work.reply_subject, refused)
+        self._ends.add(refused)
         self._outbox.settle(delivery.ack, ACK)
         self._pulse.beat()
 

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from engines.bus.ends import MOST_ASKED, REMEMBERED, Ends, Silent, questions
 from engines.dispatcher import dispatcher
 from engines.protocol.cluster import Route, Timeouts
-from engines.protocol.events import Admitted, AnyEvent, Completed, Failed, Timing, Usage
+from engines.protocol.events import Admitted, AnyEvent, Completed, Failed, Refused, Timing, Usage
 
 from .conftest import ask, collect, generate, until
 
@@ -76,3 +76,12 @@ async def test_an_answer_that_is_only_slow_is_left_alone(cluster_of: Any, monkey
     async with cluster_of() as cluster:
         last = (await ask(cluster, "block:2", stream=False))[-1]
         assert isinstance(last, Completed)
+
+
+async def test_a_refusal_that_was_lost_is_told_as_well() -> None:
+    sent: list[tuple[str, AnyEvent]] = []
+    ends = Ends(lambda subject, event: sent.append((subject, event)))
+    ends.add(Refused(request_id="r", attempt_id="0-a", reason="kv_budget"))
+    assert await told(ends, sent, Silent("r", {})) == [("r", "0-a", 0)]
+    assert isinstance(sent[0][1], Failed)
+    assert (sent[0][1].code, sent[0][1].retry_after) == ("transport_failure", 1.0)
