@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 
 from engines.protocol.events import (
@@ -146,3 +147,8 @@ class AttemptReply:
         event.seq = self._seq
         self._seq += 1
         self._send(self._work.reply_subject, event)
+
+
+def attempt_id(attempt: int) -> str:
+    """A new id for a try at one publication of a request."""
+    return f"{attempt}-{uuid.uuid4().hex[:12]}"

@@ -6,19 +6,16 @@ import asyncio
 import logging
 import os
 import time
-import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
-import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
-from engines.bus.dead_letters import DeadLetter, DeadLetters, letter
 from engines.bus.ends import Ends
 from engines.bus.payloads import Payloads
 from engines.bus.pull import Delivery
@@ -37,11 +34,12 @@ from .execution import Execution
 from .intake import Intake
 from .jobs import Job, Jobs
 from .keeper import Keeper
+from .letters import Letters
 from .models import Factory, Models
 from .options import WorkerOptions
-from .outbox import ACK, LATER, NAK, PROGRESS, TERM, Outbox
+from .outbox import ACK, LATER, NAK, PROGRESS, Outbox
 from .pulse import Pulse
-from .reply import AttemptReply
+from .reply import AttemptReply, attempt_id
 from .signs import State
 
 log = logging.getLogger("sie.worker")
@@ -102,8 +100,8 @@ class Worker:
         self._client: Client = joining.result()
         js = self._client.jetstream(timeout=5.0)
         self._payloads = Payloads(self._client, js, self._bus)
-        self._letters = DeadLetters(js, self._bus)
         self._outbox = Outbox(self._client, self._payloads)
+        self._letters = Letters(js, self._bus, self._outbox, name)
         self._ends = Ends(self._outbox.event)
         self._pulse = Pulse(self._client, name, self.status)
         self._intake = Intake(self._client, js, self._bus, self.lane, name, self._take, self._room)
@@ -155,7 +153,7 @@ class Worker:
         try:
             work = wire.decode_work(await self._payloads.fetch(delivery.headers, delivery.data))
         except msgspec.DecodeError as error:
-            await self._unreadable(delivery, error)
+            await self._letters.unreadable(delivery, error)
             return
         age = self._intake.age(delivery)
         running = self._jobs.get(work.request_id)
@@ -199,38 +197,12 @@ class Worker:
 
     def _refuse(self, work: Work, delivery: Delivery, reason: RefusalReason) -> None:
         self._refusals[reason] += 1
-        attempt = _attempt_id(work.attempt)
+        attempt = attempt_id(work.attempt)
         refused = Refused(request_id=work.request_id, attempt_id=attempt, reason=reason, worker=self._options.name)
         self._outbox.event(work.reply_subject, refused)
         self._ends.add(refused)
         self._outbox.settle(delivery.ack, ACK)
         self._pulse.beat()
-
-    async def _unreadable(self, delivery: Delivery, error: msgspec.DecodeError) -> None:
-        """Tell whoever waits, as far as the headers say who that is, and keep a letter."""
-        log.error("work cannot be decoded and is dropped: %s", error)
-        headers = delivery.headers
-        request_id, attempt = subjects.of_message_id(headers.get(subjects.ID_HEADER, ""))
-        if reply := headers.get(subjects.REPLY_HEADER):
-            failed = Failed(
-                request_id=request_id,
-                attempt_id=_attempt_id(attempt),
-                code="malformed_worker_response",
-                message="the worker cannot read what the gateway sent",
-                details={"permanent": True},
-            )
-            self._outbox.event(reply, failed)
-        dead = letter(
-            "decode_error",
-            delivery.tries,
-            headers,
-            None,
-            size=len(delivery.data),
-            error_class=type(error).__name__,
-            worker=self._options.name,
-        )
-        await self._keep_letter(dead, delivery)
-        self._outbox.settle(delivery.ack, TERM)
 
     async def _work(self, job: Job, delivery: Delivery) -> None:
         work = job.work
@@ -240,7 +212,7 @@ class Worker:
             if isinstance(work, GenerateWork) and work.stream:
                 self._settle(job, ACK)
 
-        attempt = _attempt_id(work.attempt)
+        attempt = attempt_id(work.attempt)
         reply = AttemptReply(work, attempt, self._options.name, self._send, begun, age=job.age)
         reply.payload_fetch_ms = job.fetch_ms
         verdict = ACK
@@ -262,11 +234,7 @@ class Worker:
             self._settle(job, verdict)
             self._intake.poke()
         if error_class is not None:
-            size, name = len(delivery.data), self._options.name
-            dead = letter(
-                "engine_error", delivery.tries, delivery.headers, work, size=size, error_class=error_class, worker=name
-            )
-            await self._keep_letter(dead, delivery)
+            await self._letters.engine_error(delivery, work, error_class)
         if verdict is ACK:
             await self._payloads.drop(delivery.headers)
 
@@ -278,12 +246,6 @@ class Worker:
         self._refuse(job.work, delivery, "worker_shutting_down")
         job.delivery = None
         return ACK
-
-    async def _keep_letter(self, dead: DeadLetter, delivery: Delivery) -> None:
-        try:
-            await self._letters.put(dead, delivery.subject.split(".")[5])
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            log.error("request %s: its dead letter is lost: %s", dead.request_id, error)
 
     def _send(self, subject: str, event: WireEvent) -> None:
         """Count what goes out; heart-beats tell it."""
@@ -415,8 +377,3 @@ class Worker:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("task %s failed", task.get_name(), exc_info=error)
-
-
-def _attempt_id(attempt: int) -> str:
-    """The publication, and what tells two tries at it apart."""
-    return f"{attempt}-{uuid.uuid4().hex[:12]}"
