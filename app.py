@@ -36,7 +36,7 @@ from handlers.http.access import AccessLog, silence_server, to_stdout
 from handlers.http.idle import IdleConnections
 from handlers.http.server import Server
 from handlers.inflection import Inflection
-from handlers.limits import Admitting, Limiter
+from handlers.limits import Admitting, Limiter, LimitsCollector
 from handlers.metrics import Metered
 from handlers.metrics.cluster import ClusterCollector
 from handlers.metrics.lag import watch as watch_lag
@@ -100,7 +100,8 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         cluster = Cluster.from_env()
         dispatcher = cluster.dispatcher
         services = Services(cluster.catalog, dispatcher, dispatcher, settings.read(), cluster.pools, cluster.lanes)
-    services = dataclasses.replace(services, limiter=services.limiter or Limiter(services.settings))
+    limiter = services.limiter or Limiter(services.settings)
+    services = dataclasses.replace(services, limiter=limiter)
     if access is None:
         access = AccessLog(to_stdout if services.settings.access_log else None)
     serve = Server(
@@ -116,6 +117,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
     )
     own = inflection.read()
     services.metrics.registry.register(ClusterCollector(services.catalog, services.cluster))
+    services.metrics.registry.register(LimitsCollector(limiter))
     traces = tracing.from_env("oasgate-gateway")
     services = dataclasses.replace(
         services, dispatcher=Admitting(Metered(services.dispatcher, services.metrics, traces))

@@ -5,6 +5,7 @@ body is read, so that refusing costs next to nothing; its size once it is known.
 """
 
 from .admitting import Admitting
+from .collector import LimitsCollector
 from .limiter import Lease, Limiter
 
-__all__ = ["Admitting", "Lease", "Limiter"]
+__all__ = ["Admitting", "Lease", "Limiter", "LimitsCollector"]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
 from hashlib import sha256
 from itertools import islice
 from time import monotonic
-from typing import Final
+from typing import Final, Literal
 
-from ..errors import Capacity, Failure, TooMany
+from ..errors import Capacity, TooMany
 from ..settings import Settings
 from .bucket import Bucket
 
@@ -18,6 +18,9 @@ MOST_CALLERS: Final = 10_000
 """Callers that are remembered. Those that have nothing running and nothing to be reproached with go first."""
 BUSY_RETRY: Final = 5.0
 OWN_RETRY: Final = 1.0
+
+
+Limit = Literal["rate", "requests", "tokens", "gateway"]
 
 
 class Caller:
@@ -78,6 +81,8 @@ class Limiter:
         self._anyone = Caller(None)
         self._callers: OrderedDict[bytes, Caller] = OrderedDict()
         self._tokens = 0
+        self.refused: Counter[Limit] = Counter()
+        """Requests that were refused, by the limit that they met."""
 
     @property
     def tokens(self) -> int:
@@ -92,8 +97,10 @@ class Limiter:
         """
         caller = self._caller(token) if self._told_apart else self._anyone
         if self._concurrent is not None and caller.requests >= self._concurrent:
+            self.refused["requests"] += 1
             raise TooMany(f"At most {self._concurrent} requests at a time are allowed for this token", OWN_RETRY)
         if caller.bucket is not None and (wait := caller.bucket.take(self._clock())):
+            self.refused["rate"] += 1
             raise TooMany(f"At most {self._rate:g} requests a second are allowed for this token", wait)
         caller.requests += 1
         lease = Lease(self, caller)
@@ -103,9 +110,11 @@ class Limiter:
     def charge(self, caller: Caller, tokens: int) -> None:
         """See ``Lease.charge``. One request alone may be larger than the limit."""
         if self._own is not None and caller.tokens and caller.tokens + tokens > self._own:
+            self.refused["tokens"] += 1
             raise TooMany(f"At most {self._own} tokens at a time are allowed for this token", OWN_RETRY)
         if self._tokens and self._tokens + tokens > self._all:
-            raise _full()
+            self.refused["gateway"] += 1
+            raise Capacity("The gateway has as much work as it takes", BUSY_RETRY)
         caller.tokens += tokens
         self._tokens += tokens
 
@@ -133,7 +142,3 @@ class Limiter:
         rested = [key for key in idle if (bucket := self._callers[key].bucket) is None or bucket.full(now)]
         for key in rested or idle[:1]:
             del self._callers[key]
-
-
-def _full() -> Failure:
-    return Capacity("The gateway has as much work as it takes", BUSY_RETRY)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from handlers.errors import Capacity, TooMany
+from handlers.limits import LimitsCollector
 from handlers.limits import limiter as module
 from handlers.limits.bucket import Bucket
 from handlers.limits.limiter import Limiter
@@ -107,6 +109,27 @@ def test_a_caller_has_its_share_of_tokens_and_the_gateway_its_whole(clock):
     first.release()
     limits.enter(b"c").charge(80)
     assert limits.tokens == 150
+
+
+def test_the_metrics_say_which_limit_was_met(clock):
+    limits = limiter(clock, rate_limit_rps=1.0, max_concurrent_requests=1, max_pending_tokens=10)
+    registry = CollectorRegistry()
+    registry.register(LimitsCollector(limits))
+    first = limits.enter(b"a")
+    first.charge(10)
+    with pytest.raises(TooMany):
+        limits.enter(b"a")
+    with pytest.raises(Capacity):
+        limits.enter(b"b").charge(1)
+    assert registry.get_sample_value("sie_gateway_pending_tokens") == 10
+    first.release()
+    with pytest.raises(TooMany):
+        limits.enter(b"a")
+    met = {
+        limit: registry.get_sample_value("sie_gateway_limited_requests_total", {"limit": limit})
+        for limit in ("rate", "requests", "gateway", "tokens")
+    }
+    assert met == {"rate": 1, "requests": 1, "gateway": 1, "tokens": None}
 
 
 def test_one_request_alone_may_be_larger_than_the_limit(clock):
