@@ -16,9 +16,10 @@ from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed
 
 GAP_PATIENCE = 3.0
 """Seconds in which a worker has to send again what was lost on the way."""
+SOON = 0.25
 FIRST_LOOK = 1.0
 LAST_LOOK = 16.0
-"""Seconds of silence after which an answer is asked for again, at first and at most."""
+"""Seconds of silence after which an answer is asked for again: when events were lost, at first, and at most."""
 BUFFER = 256
 """Events that may wait for a slow reader; what comes then is joined to the last one of its choice."""
 
@@ -155,7 +156,7 @@ class PendingAnswer:
 
     def look(self) -> None:
         """Ask again soon: the connection was lost, and events with it."""
-        self._look_after = FIRST_LOOK
+        self._look_after = SOON
         self._look_at = self._loop.time()
 
     @property

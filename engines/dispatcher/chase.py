@@ -16,7 +16,7 @@ from .flight import Flight
 
 log = logging.getLogger("sie.dispatcher")
 
-LOOK_EVERY = 0.5
+LOOK_EVERY = 0.25
 MAX_ASKED = 500
 """Answers that one message asks for."""
 

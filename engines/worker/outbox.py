@@ -53,9 +53,9 @@ class Outbox:
 
     def again(self, missed: Missed) -> None:
         """Send once more what a gateway has missed, as far as it is kept."""
-        subject, events = self._sent.again(missed.request_id, missed.seen, missed.owned)
-        for data in events:
-            self._put(subject, data)
+        for subject, events in self._sent.again(missed.request_id, missed.seen, missed.owned):
+            for data in events:
+                self._put(subject, data)
 
     def _put(self, subject: str, data: bytes) -> None:
         self._size += len(data)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from engines.protocol.events import Completed, Event, Failed
+from engines.protocol.events import Completed, Event, Failed, Refused
 
 KEEP_S = 30.0
 """Seconds for which the events of an attempt that has ended are kept."""
@@ -15,65 +15,73 @@ LIMIT = 64 << 20
 
 
 class _Attempt:
-    """The encoded events of one attempt from number ``first`` on."""
+    """The encoded events of one attempt at a request, from number ``first`` on."""
 
-    def __init__(self, subject: str, attempt: str, first: int) -> None:
+    def __init__(self, subject: str, event: Event) -> None:
         self.subject = subject
-        self.attempt = attempt
-        self.first = first
+        self.request_id = event.request_id
+        self.id = event.attempt_id
+        self.first = event.seq
         self.events: list[bytes] = []
         self.size = 0
         self.ended_at = 0.0
 
 
 class Sent:
-    """Keeps the latest attempt at each request, from its first event until a while after its last."""
+    """Keeps every attempt, from its first event until a while after its last.
+
+    More than one at a request: when it was delivered anew, its gateway may have heard the beginning of the first.
+    """
 
     def __init__(self, limit: int = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._clock = clock
         self._running: OrderedDict[str, _Attempt] = OrderedDict()
         self._ended: OrderedDict[str, _Attempt] = OrderedDict()
+        self._requests: dict[str, list[_Attempt]] = {}
         self._size = 0
 
     def keep(self, subject: str, event: Event, data: bytes) -> None:
         """Keep an event that goes out to ``subject`` as ``data``."""
-        request_id = event.request_id
-        attempt = self._running.get(request_id)
-        if attempt is None or attempt.attempt != event.attempt_id:
-            self._forget(self._ended.pop(request_id, None))
-            self._forget(attempt)
-            attempt = self._running[request_id] = _Attempt(subject, event.attempt_id, event.seq)
+        attempt = self._running.get(event.attempt_id)
+        if attempt is None:
+            attempt = self._running[event.attempt_id] = _Attempt(subject, event)
+            self._requests.setdefault(event.request_id, []).append(attempt)
         attempt.events.append(data)
         attempt.size += len(data)
         self._size += len(data)
-        if isinstance(event, Completed | Failed):
-            del self._running[request_id]
+        if isinstance(event, Completed | Failed | Refused):
+            del self._running[event.attempt_id]
             attempt.ended_at = self._clock()
-            self._ended[request_id] = attempt
+            self._ended[event.attempt_id] = attempt
         self._tidy()
 
-    def again(self, request_id: str, seen: dict[str, int], owned: bool) -> tuple[str, Sequence[bytes]]:
-        """Subject and events that the asker lacks, none if there are none here.
+    def again(self, request_id: str, seen: Mapping[str, int], owned: bool) -> Iterator[tuple[str, Sequence[bytes]]]:
+        """Subject and events that the asker lacks, for each attempt that has some.
 
         Args:
             request_id: Which request.
             seen: By attempt, the number of the event that is expected next.
             owned: The answer belongs to an attempt of ``seen``; others are no use.
         """
-        attempt = self._running.get(request_id) or self._ended.get(request_id)
-        if attempt is None or (owned and attempt.attempt not in seen):
-            return "", ()
-        start = seen.get(attempt.attempt, 0) - attempt.first
-        return (attempt.subject, attempt.events[start:]) if start >= 0 else ("", ())
+        for attempt in self._requests.get(request_id, ()):
+            start = seen.get(attempt.id, 0) - attempt.first
+            # what lacks its beginning is no use either
+            if start >= 0 and (attempt.id in seen or not owned) and (events := attempt.events[start:]):
+                yield attempt.subject, events
 
     def _tidy(self) -> None:
         oldest = self._clock() - KEEP_S
         while self._ended and next(iter(self._ended.values())).ended_at < oldest:
-            self._forget(self._ended.popitem(last=False)[1])
+            self._forget(self._ended)
         while self._size > self._limit and (attempts := self._ended or self._running):
-            self._forget(attempts.popitem(last=False)[1])
+            self._forget(attempts)
 
-    def _forget(self, attempt: _Attempt | None) -> None:
-        if attempt is not None:
-            self._size -= attempt.size
+    def _forget(self, attempts: OrderedDict[str, _Attempt]) -> None:
+        """Forget the oldest."""
+        _, attempt = attempts.popitem(last=False)
+        self._size -= attempt.size
+        others = self._requests[attempt.request_id]
+        others.remove(attempt)
+        if not others:
+            del self._requests[attempt.request_id]
