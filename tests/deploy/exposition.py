@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from litestar.testing import TestClient
@@ -30,6 +30,13 @@ class Sample(NamedTuple):
     value: float
 
 
+class Cluster(FakeCluster):
+    """Has given up some work."""
+
+    def dead_letters(self) -> Mapping[tuple[str, str], int]:
+        return {("org/chat", "max_deliveries"): 2}
+
+
 class Lanes:
     def __init__(self, *loads: LaneLoad) -> None:
         self._loads = loads
@@ -51,7 +58,7 @@ def scrape(
     store, now = MemoryPools(), time.time()
     store.records = {spec.name: PoolRecord(spec=spec, created_at=now, last_renewed=now) for spec in pools}
     dispatcher = Answering()
-    services = Services(FakeCatalog(), dispatcher, FakeCluster(worker), Settings(**settings), store, Lanes(*loads))
+    services = Services(FakeCatalog(), dispatcher, Cluster(worker), Settings(**settings), store, Lanes(*loads))
     with TestClient(app.create_app(services, AccessLog(None))) as client:
         assert client.post("/v1/chat/completions", json=CHAT | {"stream": True}).status_code == 200
         dispatcher.refusal = DispatchError("provisioning", "no worker yet", retry_after=60)
