@@ -20,6 +20,7 @@ SOON = 0.25
 FIRST_LOOK = 1.0
 LAST_LOOK = 16.0
 """Seconds of silence after which an answer is asked for again: when events were lost, at first, and at most."""
+LAST = (Completed, Failed)
 BUFFER = 256
 """Events that may wait for a slow reader; what comes then is joined to the last one of its choice."""
 
@@ -186,7 +187,7 @@ class PendingAnswer:
         else:
             self._owner = attempt
             self._last_output = now
-        self._put(event, final=isinstance(event, Completed | Failed), running=False)
+        self._put(event, final=isinstance(event, LAST), running=False)
 
     def lose_worker(self, worker: str, reason: str) -> None:
         """A worker is gone. An answer that it has begun fails; any other waits for the next attempt."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import time
-import uuid
 from collections.abc import Callable
 
 from engines.protocol.events import (
@@ -21,6 +22,9 @@ from engines.protocol.events import (
     Usage,
 )
 from engines.protocol.work import Work
+
+_PROCESS = secrets.token_hex(6)
+_tries = itertools.count(1 << 16)
 
 
 class AttemptReply:
@@ -150,5 +154,5 @@ class AttemptReply:
 
 
 def attempt_id(attempt: int) -> str:
-    """A new id for a try at one publication of a request."""
-    return f"{attempt}-{uuid.uuid4().hex[:12]}"
+    """A new id for a try at one publication of a request, unlike those of all workers."""
+    return f"{attempt}-{_PROCESS}{next(_tries):x}"

@@ -45,6 +45,7 @@ from .signs import State
 log = logging.getLogger("sie.worker")
 
 CANCEL_PATIENCE = 5.0
+LAST = (Completed, Failed)
 FORCED_PATIENCE = 0.5
 
 
@@ -251,9 +252,8 @@ class Worker:
         """Count what goes out; heart-beats tell it."""
         if isinstance(event, Delta):
             self._tokens += event.tokens
-        elif isinstance(event, Completed):
-            self._requests += 1
-        if isinstance(event, Completed | Failed):
+        elif isinstance(event, LAST):
+            self._requests += isinstance(event, Completed)
             self._ends.add(event)
         self._outbox.event(subject, event)
 
