@@ -43,7 +43,7 @@ class Asker:
 
     def body(self, **fields: Any) -> dict[str, Any]:
         """The least request with ``fields``, those that are ``None`` left out."""
-        least = {"model": self.model, "messages": CAPITAL, "max_tokens": 24, "temperature": 0}
+        least = {"model": self.model, "messages": CAPITAL, "max_tokens": 24, "temperature": 0, "timeout_sec": 300}
         return {name: value for name, value in {**least, **fields}.items() if value is not None}
 
     def __call__(self, **fields: Any) -> Any:
@@ -250,9 +250,11 @@ def min_tokens(ask: Asker) -> None:
 
 @row
 def parallel_tool_calls(ask: Asker) -> None:
-    # a grammar that allows another call gets one, since what would end the list is nearly forbidden
-    closing = [index for text, index in ask.tokenizer.get_vocab().items() if "]" in text][:1024]
-    forced = {"tools": [TOOL], "tool_choice": "required", "logit_bias": dict.fromkeys(map(str, closing), -100)}
+    # a grammar that allows another call gets one: what would end the list, or go on within a call, is less likely
+    vocabulary = ask.tokenizer.get_vocab()
+    unlikely = [text for text in vocabulary if "]" in text or text in (',"', "},", '}",')]
+    bias = {str(vocabulary[text]): -100 for text in unlikely} | {str(vocabulary[","]): -50}
+    forced = {"tools": [TOOL], "tool_choice": "required", "logit_bias": bias}
     many, one = (
         ask(**forced, parallel_tool_calls=several, max_tokens=100)["choices"][0]["message"]["tool_calls"]
         for several in (True, False)

@@ -33,7 +33,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 
 def post(client: httpx.Client, **body: Any) -> httpx.Response:
-    least = {"model": CHAT_MODEL, "messages": USER, "max_tokens": 6}
+    least = {"model": CHAT_MODEL, "messages": USER, "max_tokens": 6, "timeout_sec": 300}
     return client.post("/v1/chat/completions", json={**least, **body})
 
 
