@@ -995,6 +995,8 @@ class ResponsesOutputMessage(Struct, kw_only=True):
 
 class ResponsesInputDetails(Struct, kw_only=True):
     cached_tokens: Annotated[int, Meta(ge=0, le=2147483647)]
+    cache_write_tokens: Annotated[int, Meta(ge=0, le=2147483647)]
+    """Tokens that are charged for being put into a cache. There are none."""
 
 
 class ResponsesOutputDetails(Struct, kw_only=True):

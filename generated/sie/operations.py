@@ -11,7 +11,7 @@ from generated.sie import models
 
 DOCUMENT = str(Path(__file__).with_name("openapi.json"))
 """The effective document, which is the one to serve."""
-DOCUMENT_SHA256 = "1ef96a2c273d3749ffc177d048ad5421ae10e7bb3727684d3b8ee731abd7fa7e"
+DOCUMENT_SHA256 = "a7d89b5f9c15f4f9ce2f6ee5d167376b9a38f1f1b867f5c84733bfdcfe00cda8"
 
 
 class Parameter(Struct, frozen=True, kw_only=True):

@@ -27,6 +27,6 @@ def responses_usage(usage: Usage) -> models.ResponsesUsage:
         input_tokens=prompt,
         output_tokens=completion,
         total_tokens=prompt + completion,
-        input_tokens_details=models.ResponsesInputDetails(cached_tokens=usage.cached_tokens),
+        input_tokens_details=models.ResponsesInputDetails(cached_tokens=usage.cached_tokens, cache_write_tokens=0),
         output_tokens_details=models.ResponsesOutputDetails(reasoning_tokens=0),
     )

@@ -65,4 +65,5 @@ async def test_open_responses(client: Client, name: str) -> None:
     assert (part["type"], part["annotations"], part["logprobs"]) == ("output_text", [], [])
     assert part["text"]
     assert body["usage"]["input_tokens_details"]["cached_tokens"] >= 0
+    assert body["usage"]["input_tokens_details"]["cache_write_tokens"] == 0
     assert body["usage"]["output_tokens_details"]["reasoning_tokens"] >= 0
