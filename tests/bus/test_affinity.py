@@ -148,3 +148,15 @@ async def test_work_in_a_lane_whose_last_worker_dies_goes_to_another_lane_of_the
         await until(lambda: [status.inflight_batches for status in cluster.dispatcher.workers()] == [1, 0])
         killed.kill()
         assert by(await asked) == "b"
+
+
+async def test_a_queue_that_was_lost_is_made_anew_and_meanwhile_work_goes_to_the_lane(bus):
+    async with workers(bus, "ab") as (cluster, _):
+        key = await key_of(cluster, "a")
+        js = cluster.dispatcher.client.jetstream()
+        await js.delete_stream(Direct("a").stream)
+        assert isinstance((await ask(cluster, "echo:1", key=key))[-1], Completed)
+        async with asyncio.timeout(60.0):
+            while Direct("a").stream not in {info.config.name for info in await js.streams_info()}:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert [await home(cluster, key) for _ in range(5)] == ["a"] * 5

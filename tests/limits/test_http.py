@@ -106,6 +106,28 @@ async def test_work_is_charged_to_the_request_that_brings_it_and_given_back_with
     assert (await Exchange(two).run(serving, DECLARED, handler)).status == 200
 
 
+async def test_a_gateway_with_as_much_work_as_it_takes_says_when_to_come_back():
+    serving = server(DECLARED, max_pending_tokens=50)
+    release = asyncio.Event()
+
+    class Inner:
+        async def submit(self, work: Work, route: Route, timeouts: Timeouts) -> Any:
+            await release.wait()
+
+    async def handler(context: Any, body: Any) -> Reply:
+        await Admitting(Inner()).submit(generate("x" * 120), Route(), Timeouts(1.0))
+        return Reply("done")
+
+    first = asyncio.create_task(Exchange(GOOD, bearer("a")).run(serving, DECLARED, handler))
+    await asyncio.sleep(0)
+    full = await Exchange(GOOD, bearer("b")).run(serving, DECLARED, handler)
+    assert full.status == 503
+    assert (full.headers["retry-after"], full.headers["retry-after-ms"]) == ("5", "5000")
+    assert full.json["error"]["code"] == "transport_failure"
+    release.set()
+    assert (await first).status == 200
+
+
 async def test_without_limits_nothing_is_refused():
     serving = server(PLAIN)
     for _ in range(300):
