@@ -118,6 +118,20 @@ def test_logprobs_are_probabilities_of_the_words_said(client: openai.OpenAI) -> 
         assert math.isclose(max(top.logprob for top in token.top_logprobs), token.logprob, abs_tol=1e-6)
 
 
+def test_logprobs_of_a_stream_are_those_of_the_words_in_each_chunk(client: openai.OpenAI) -> None:
+    options = {"model": CHAT_MODEL, "messages": CAPITAL, "max_tokens": 60, "temperature": 0, "logprobs": True}
+    whole = client.chat.completions.create(**options).choices[0]  # type: ignore[call-overload]  # options of any type
+    assert whole.finish_reason == "stop"
+    assert "".join(token.token for token in whole.logprobs.content) == whole.message.content
+    said = told = ""
+    for chunk in client.chat.completions.create(**options, stream=True):  # type: ignore[call-overload]
+        choice = chunk.choices[0]
+        said += choice.delta.content or ""
+        told += "".join(token.token for token in (choice.logprobs.content if choice.logprobs else ()))
+        assert said.startswith(told)
+    assert said == told == whole.message.content
+
+
 def test_completions_blocking_and_streaming_agree(client: openai.OpenAI) -> None:
     prompt = "The capital of France is"
     blocking = client.completions.create(model=CHAT_MODEL, prompt=prompt, max_tokens=8, temperature=0)

@@ -232,3 +232,13 @@ async def test_log_probabilities_describe_the_text_they_come_with(engine: Engine
         said += len(text.encode())
         sent += sum(len(entry.bytes) for entry in entries)
         assert sent <= said or streamed.choices[0].aligned[-1] == (text, entries)
+
+
+async def test_the_token_that_ends_an_answer_is_counted_and_not_described(engine: Engine) -> None:
+    """OpenAI lists the tokens of the content; vLLM's own server lists the end of the turn too."""
+    for stream in (False, True):
+        item = work(user("What is the capital of France?"), sampling={"logprobs": 1}, stream=stream)
+        got = await answer(engine, item)
+        assert got.choices[0].finish == "stop"
+        assert b"".join(entry.bytes for entry in got.choices[0].logprobs).decode() == got.text
+        assert got.usage.completion_tokens == len(got.choices[0].logprobs) + 1
