@@ -31,7 +31,7 @@ MOST_BYTES = 64 << 20
 
 
 class Outbox:
-    """Collects events and acks, and sends them in order from one task."""
+    """Collects events and acks, and sends them in order from one task. ``counts`` are samples for heart-beats."""
 
     def __init__(self, client: Client, payloads: Payloads) -> None:
         self._client = client
@@ -39,6 +39,7 @@ class Outbox:
         self._events: dict[str, list[bytes]] = {}
         self._size = 0
         self._sent = Sent()
+        self.counts = {"answers_lost_total": 0.0, "ack_failures_total": 0.0}
         self._acks: list[tuple[str, bytes]] = []
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
@@ -61,6 +62,7 @@ class Outbox:
         self._size += len(data)
         if self._size > MOST_BYTES:
             log.error("bus: it does not take what is sent, %d bytes of answers are lost", self._size)
+            self.counts["answers_lost_total"] += 1
             self._events.clear()
             self._size = len(data)
         self._events.setdefault(subject, []).append(data)
@@ -89,12 +91,17 @@ class Outbox:
             self._wanted.clear()
             events, self._events, self._size = self._events, {}, 0
             acks, self._acks = self._acks, []
+            answered, settled = False, 0
             try:
                 for subject, parts in events.items():
                     await self._send_events(subject, parts)
+                answered = True
                 for ack, verdict in acks:
                     await self._client.publish(ack, verdict)
+                    settled += 1
             except Exception as error:  # the connection heals itself; the gateway sees a gap and says so
+                self.counts["answers_lost_total"] += not answered
+                self.counts["ack_failures_total"] += len(acks) - settled
                 log.error("bus: an answer was lost: %s: %s", type(error).__name__, error)
             if not self._wanted.is_set():
                 self._idle.set()

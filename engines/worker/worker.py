@@ -283,6 +283,7 @@ class Worker:
         """What the next heart-beat says; memory in bytes."""
         engines = self._models.load_of_engines()
         own = {"event_loop_lag_seconds": self._pulse.lag, "jobs": float(len(self._jobs))}
+        own |= self._outbox.counts
         own |= {f"refused_{reason}_total": float(count) for reason, count in self._refusals.items()}
         return WorkerStatus(
             name=self._options.name,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from engines.bus import wire
 from engines.protocol.events import Delta
 from engines.worker import outbox as module
@@ -64,3 +66,21 @@ async def test_a_bus_that_takes_nothing_does_not_fill_the_memory(monkeypatch):
     assert seen[-1] == 999
     assert seen == sorted(seen)
     assert len(seen) < 1000  # the gateway sees the gap and fails the request
+    assert outbox.counts["answers_lost_total"] > 0
+
+
+@pytest.mark.parametrize(("broken", "lost", "unsettled"), [("gateway", 1, 2), ("ack-2", 0, 1), ("", 0, 0)])
+async def test_what_the_bus_does_not_take_is_counted(broken, lost, unsettled):
+    class Failing(Bus):
+        async def publish(self, subject: str, data: bytes) -> None:
+            if subject == broken:
+                raise ConnectionError("gone")
+            self.sent.append((subject, data))
+
+    outbox = Outbox(Failing(), Small())
+    outbox.event("gateway", delta(0))
+    outbox.settle("ack-1", ACK)
+    outbox.settle("ack-2", ACK)
+    await outbox.flush()
+    await outbox.close()
+    assert outbox.counts == {"answers_lost_total": lost, "ack_failures_total": unsettled}
