@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engines.protocol.cluster import Route, Timeouts
-from engines.protocol.events import Completed, Failed
+from engines.protocol.cluster import Answer, Route, Timeouts
+from engines.protocol.events import Completed, Delta, Failed
 from tests.live import Server
 
 from .conftest import ask, collect, gateway, generate, until, worker
@@ -28,6 +28,13 @@ def unfinished(server: Server) -> Iterator[socket.socket]:
         connection.sendall(head.encode())
         server.wait(lambda: b"sie_gateway_requests_open 2.0" in metrics(server), 30.0, "the request to run")
         yield connection
+
+
+async def begun(stream: Answer) -> None:
+    """Wait for output: work without any goes back to the queue."""
+    async for event in stream:
+        if isinstance(event, Delta):
+            return
 
 
 def metrics(server: Server) -> bytes:
@@ -57,7 +64,7 @@ async def test_a_second_signal_ends_a_worker_that_waits_for_its_requests(bus):
     async with gateway(bus) as cluster, worker(bus, "--name", "a", "--drain", "600") as process:
         await until(lambda: len(cluster.dispatcher.workers()) == 1)
         stream = await cluster.dispatcher.submit(generate("slow:100000"), Route(), Timeouts(600.0))
-        await anext(aiter(stream))
+        await begun(stream)
         process.send_signal(signal.SIGTERM)
         await until(lambda: not any(status.healthy for status in cluster.dispatcher.workers()))
         assert process.returncode is None, "the worker does not wait for its stream"
@@ -72,7 +79,7 @@ async def test_a_worker_that_drains_takes_no_more_while_others_do(bus):
     async with gateway(bus) as cluster, worker(bus, "--name", "a", "--drain", "600") as process:
         await until(lambda: len(cluster.dispatcher.workers()) == 1)
         stream = await cluster.dispatcher.submit(generate("slow:100000"), Route(), Timeouts(600.0))
-        await anext(aiter(stream))
+        await begun(stream)
         async with worker(bus, "--name", "b"):
             await until(lambda: len(cluster.dispatcher.workers()) == 2)
             process.send_signal(signal.SIGTERM)

@@ -56,7 +56,7 @@ async def test_a_worker_is_ready_when_its_models_are_loaded_and_drains_when_it_i
         await until(lambda: file.exists() and file.read_text() == "ready")
         await until(lambda: cluster.dispatcher.model_status(MODEL).state == "loaded")
         running = asyncio.create_task(ask(cluster, "slow:1000"))
-        await until(lambda: cluster.dispatcher.pending == 1)
+        await until(lambda: [worker.inflight_batches for worker in cluster.dispatcher.workers()] == [1])
         assert cluster.worker is not None and cluster.worker.pid is not None
         os.kill(cluster.worker.pid, signal.SIGTERM)
         await until(lambda: file.read_text() == "draining")
