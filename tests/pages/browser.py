@@ -68,7 +68,11 @@ class Browser:
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        # processes that it started write there for a moment longer
+        end = time.monotonic() + 5.0
+        while self._folder.exists() and time.monotonic() < end:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            await asyncio.sleep(0.05)
 
     async def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Tab:
         """A new tab at ``url``, loaded."""
