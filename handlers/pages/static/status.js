@@ -196,7 +196,7 @@ async function refresh() {
   try {
     known.models = (await (await request("/v1/models")).json()).models;
     if (!known.frame || !known.frame.pools) known.pools = await pools();
-    if (known.frame) { showModels(known.frame); showPools(known.frame); }
+    if (known.frame) { showTiles(known.frame); showModels(known.frame); showPools(known.frame); }
   } catch (_) { /* the next one tells the same, and frames go on */ }
 }
 
