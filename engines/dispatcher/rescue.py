@@ -100,7 +100,7 @@ class Rescue:
         lost: set[str] = set()
         streams = self._publisher.streams
         for stream, created in list(streams.items()):
-            if await _created(self._js, stream) != created:
+            if await _is_gone(self._js, stream, created):
                 streams.pop(stream, None)
                 lost.add(stream)
         for flight in list(self._flights.values()):
@@ -160,12 +160,13 @@ class Rescue:
                 await self._js.delete_stream(queue.stream)
 
 
-async def _created(js: JetStreamContext, stream: str) -> datetime | None:
-    """When a stream was created, ``None`` if it is not there."""
-    with contextlib.suppress(NotFoundError):
+async def _is_gone(js: JetStreamContext, stream: str, created: datetime | None) -> bool:
+    """Whether a stream is not there any more, or is a new one of that name; not, while the bus does not tell."""
+    try:
         info = await _info(js, stream)
-        return None if info is None else info.created
-    return None
+    except NotFoundError:
+        return True
+    return info is not None and info.created != created
 
 
 async def _info(js: JetStreamContext, stream: str) -> StreamInfo | None:

@@ -201,12 +201,13 @@ def refusal(question: Question, status: int, body: Any, request_id: str) -> Outc
         return Outcome(question, "fault", detail, request_id)
     if question.kind == "rerank":
         whole = isinstance(body.get("message"), str) and body["message"]
-        return Outcome(question, "refused" if whole else "fault", str(status) if whole else detail, request_id)
-    error = body.get("error")
-    whole = isinstance(error, dict) and error.get("message") and error.get("code") and "type" in error
-    return Outcome(
-        question, "refused" if whole else "fault", f"{status} {error['code']}" if whole else detail, request_id
-    )
+    else:
+        error = body.get("error")
+        whole = isinstance(error, dict) and error.get("message") and error.get("code") and "type" in error
+    if not whole:
+        return Outcome(question, "fault", detail, request_id)
+    said = body if question.kind == "rerank" else body["error"]
+    return Outcome(question, "refused", f"{status} {said['message']}", request_id)
 
 
 def check(question: Question, body: Any) -> tuple[Literal["right", "fault"], str]:
