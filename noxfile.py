@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 LOCK = ROOT / "requirements" / "cpu.txt"
+DEPLOY_LOCK = ROOT / "requirements" / "deploy.txt"
 STAMP = VENV / ".lock-sha256"
 PEER = Path(os.environ.get("OASGATE_BENCH_INFINITY") or ROOT / ".cache" / "infinity-emb")
 PEER_LOCK = ROOT / "bench" / "infinity.txt"
@@ -38,6 +39,7 @@ UNIT_TESTS = ("tests", "--ignore=tests/contract", "--ignore=tests/clients")
 LOCK_HEADER = (
     "# Made by `nox -s lock` from pyproject.toml (extras cpu and dev) and overrides.txt: CPython 3.11, Linux x86-64.\n"
 )
+DEPLOY_LOCK_HEADER = "# Made by `nox -s lock` from the group deploy of pyproject.toml, with the versions of cpu.txt.\n"
 TORCH = re.compile(r"^torch==([\d.]+)\+cpu", re.MULTILINE)
 
 
@@ -82,6 +84,12 @@ def make(session: nox.Session, venv: Path, lock: Path, stamp: Path, *options: st
 
 def environment(session: nox.Session) -> None:
     make(session, VENV, LOCK, STAMP, "--no-deps", "--require-hashes")
+
+
+def test_environment(session: nox.Session) -> None:
+    """The shared environment, with what reads Dockerfiles, charts and dashboards."""
+    environment(session)
+    make(session, VENV, DEPLOY_LOCK, VENV / ".deploy-lock-sha256", "--no-deps", "--require-hashes")
 
 
 def client_environments(session: nox.Session) -> None:
@@ -146,7 +154,7 @@ def serve(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Set up and pass everything: lint, types, generated code up to date, and the whole test suite."""
-    environment(session)
+    test_environment(session)
     client_environments(session)
     check_lint(session)
     check_types(session)
@@ -178,7 +186,7 @@ def codegen(session: nox.Session) -> None:
 @nox.session
 def unit(session: nox.Session) -> None:
     """Run the tests that need no server."""
-    environment(session)
+    test_environment(session)
     check_tests(session, *UNIT_TESTS)
 
 
@@ -199,23 +207,29 @@ def clients(session: nox.Session) -> None:
 
 @nox.session(venv_backend="virtualenv", reuse_venv=True)
 def lock(session: nox.Session) -> None:
-    """Renew ``requirements/cpu.txt`` from ``pyproject.toml``; pins stay unless ``-- --upgrade`` (or ``-P NAME``)."""
+    """Renew the locks in ``requirements/`` from ``pyproject.toml``; pins stay unless ``-- --upgrade`` (``-P NAME``)."""
     session.install("uv")
     wheels = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True, check=False
     ).stdout
     links = os.environ.get("UV_FIND_LINKS") or os.environ.get("PIP_FIND_LINKS") or wheels
-    with session.chdir(ROOT):
-        session.run(
-            *("uv", "pip", "compile", "pyproject.toml", "--extra", "cpu", "--extra", "dev", "--quiet", "--no-header"),
-            *("--override", "requirements/overrides.txt", "--generate-hashes", "--index-strategy", "unsafe-best-match"),
-            *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"),
-            *("--output-file", str(LOCK.relative_to(ROOT)), *session.posargs),
-            env={"UV_FIND_LINKS": ",".join(links.split())},
-            silent=False,
-        )
+
+    def compiled(lock: Path, *sources: str) -> None:
+        with session.chdir(ROOT):
+            session.run(
+                *("uv", "pip", "compile", *sources, "--quiet", "--no-header", "--generate-hashes"),
+                *("--override", "requirements/overrides.txt", "--index-strategy", "unsafe-best-match"),
+                *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"),
+                *("--output-file", str(lock.relative_to(ROOT)), *session.posargs),
+                env={"UV_FIND_LINKS": ",".join(links.split())},
+                silent=False,
+            )
+
+    compiled(LOCK, "pyproject.toml", "--extra", "cpu", "--extra", "dev")
     # The hash already names PyTorch's CPU build; "2.13.0" is matched by a wheel that calls itself 2.13.0+cpu
     LOCK.write_text(LOCK_HEADER + TORCH.sub(r"torch==\1", LOCK.read_text()))
+    compiled(DEPLOY_LOCK, "--group", "pyproject.toml:deploy", "--constraint", str(LOCK.relative_to(ROOT)))
+    DEPLOY_LOCK.write_text(DEPLOY_LOCK_HEADER + DEPLOY_LOCK.read_text())
 
 
 @nox.session

@@ -13,13 +13,15 @@ from tests.live import KEY, ROOT
 HERE = Path(__file__).parent
 
 
-def run(suite: str, environment: str, server: str) -> None:
+def run(suite: str, environment: str, server: str, file: str = "suite.py", limit_s: float = 280) -> None:
     """Run ``suite`` (a folder beside this file) against a server.
 
     Args:
-        suite: Folder with ``suite.py`` and ``pytest.ini``.
+        suite: Folder with ``file`` and ``pytest.ini``.
         environment: Name of its lock, without ``.txt``.
         server: Address of the server, handed on as ``SERVER_URL`` beside its ``SERVER_KEY``.
+        file: The tests.
+        limit_s: Seconds that they may take.
     """
     python = ROOT / ".cache" / environment / "bin" / "python"
     if not python.exists():
@@ -36,13 +38,13 @@ def run(suite: str, environment: str, server: str) -> None:
         str(home),
     ]
     done = subprocess.run(
-        [python, "-m", "pytest", *arguments, str(home / "suite.py")],
+        [python, "-m", "pytest", *arguments, str(home / file)],
         cwd=home,
         env={**os.environ, "SERVER_URL": server, "SERVER_KEY": KEY, "PYTHONPATH": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=280,
+        timeout=limit_s,
         check=False,
     )
     assert done.returncode == 0, done.stdout

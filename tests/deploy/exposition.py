@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from litestar.testing import TestClient
@@ -20,8 +21,6 @@ from handlers.settings import Settings
 from tests.http.fakes import FakeCatalog
 from tests.metrics.test_series import CHAT, Answering
 from tests.pools.fakes import FakeCluster, MemoryPools
-
-from .tools import tool
 
 
 class Sample(NamedTuple):
@@ -87,7 +86,7 @@ def query(expression: str) -> Query:
     Raises:
         ValueError: it is none.
     """
-    promql = tool("promql_parser", "promql-parser")
+    promql = import_module("promql_parser")
     found = Query([], set())
 
     def visit(node: Any) -> None:

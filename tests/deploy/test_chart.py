@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +22,7 @@ from engines.worker.signs import FILE, State
 from handlers import settings
 
 from .exposition import Sample, matches, query, scrape
-from .tools import CHART, Document, container, environment, of_kind, render, tool, values_files
+from .tools import CHART, Document, container, environment, of_kind, render, values_files
 
 VALUES = values_files()
 OLDEST, NEWEST = "1.27.1", kubernetes_validate.latest_version()
@@ -32,7 +33,7 @@ WORKER = {"name": "a", "pool": "default", "machineProfile": "cpu", "bundle": "de
 
 @each
 def test_helm_has_nothing_to_say_against_it(name: str) -> None:
-    lint = tool("helm_python.chart", "helm-python-sdk").lint
+    lint = import_module("helm_python.chart").lint
     report = lint(CHART, VALUES[name], strict=True)
     assert report["errors"] == []
     assert [one for one in report["messages"] if one["severity"] > 1] == []
@@ -51,8 +52,8 @@ def test_manifests_are_what_kubernetes_takes(name: str, version: str) -> None:
 def test_custom_resources_are_what_their_operators_take(name: str) -> None:
     """The operators' own schemas, as pydantic models; what a model does not know is a fault."""
     kinds = {
-        KEDA: tool("cloudcoil.models.keda.v1alpha1", "cloudcoil-models-keda"),
-        PROMETHEUS: tool("cloudcoil.models.prometheus_operator.v1", "cloudcoil-models-prometheus-operator"),
+        KEDA: import_module("cloudcoil.models.keda.v1alpha1"),
+        PROMETHEUS: import_module("cloudcoil.models.prometheus_operator.v1"),
     }
     custom = [manifest for manifest in render(VALUES[name]) if manifest["apiVersion"] in kinds]
     assert custom
@@ -224,7 +225,7 @@ def test_large_numbers_stay_numbers() -> None:
     ],
 )
 def test_values_that_make_no_sense_are_refused(values: Document, message: str) -> None:
-    errors = tool("helm_python.errors", "helm-python-sdk")
+    errors = import_module("helm_python.errors")
     with pytest.raises(errors.HelmError, match=re.escape(message)):
         render(values)
 

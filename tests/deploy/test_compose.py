@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sysconfig
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from engines.catalog import Catalog
 from engines.worker import main as worker
 from handlers import settings
 
-from .tools import DEPLOY, ROOT, Document, tool
+from .tools import DEPLOY, ROOT, Document
 
 TEXT = (DEPLOY / "compose.yaml").read_text()
 
@@ -38,7 +39,7 @@ def drain(services: dict[str, Document], name: str) -> float:
 
 
 def test_the_file_is_what_the_compose_specification_says() -> None:
-    compose = tool("compose_spec", "compose-spec").PyCompose
+    compose = import_module("compose_spec").PyCompose
     compose.from_json(json.dumps(yaml.safe_load(filled(TEXT)))).validate()
 
 

