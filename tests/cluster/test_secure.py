@@ -13,12 +13,11 @@ import pytest
 from engines.bus.connection import connect
 from engines.bus.server import binary
 from engines.bus.settings import BusSettings
-from tests.live import free_port
 
 from . import answers
 from .credentials import Authority, Operator
 from .questions import Asker, questions
-from .testbed import LITESTAR, MODELS, Process, get, until
+from .testbed import LITESTAR, MODELS, Process, fixed_port, get, until
 
 
 class Bus:
@@ -28,7 +27,7 @@ class Bus:
         self.directory = directory
         self.authority = Authority(directory)
         self.operator = Operator.make()
-        self.port = free_port()
+        self.port = fixed_port()
         certificate, key = self.authority.issue("server")
         config = directory / "nats.conf"
         config.write_text(
@@ -72,7 +71,7 @@ async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
 
 async def test_gateway_and_worker_join_with_tls_and_a_credentials_file(bus: Bus) -> None:
     settings = bus.settings()
-    port = free_port()
+    port = fixed_port()
     gateway = bus.process("gateway", "run", "--host", "127.0.0.1", "--port", str(port), settings=settings)
     application = ("--app", "tests.cluster.application:app", "worker")
     models = ("--models", f"{answers.TALKER},{answers.ENCODER},{answers.RANKER}")

@@ -6,9 +6,12 @@ Every process ends with the test's own, whatever becomes of that.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -20,7 +23,6 @@ from typing import Any
 import psutil
 
 from engines.bus.server import binary
-from tests.live import free_port
 
 from .answers import ENCODER, RANKER, TALKER
 from .links import Network
@@ -31,6 +33,15 @@ MODELS = Path(__file__).with_name("models")
 LITESTAR = Path(sys.executable).parent / "litestar"
 START_S = 60.0
 STOP_S = 30.0
+
+
+def fixed_port() -> int:
+    """A free port that stays free while its owner is away: the kernel gives it to no outgoing connection."""
+    while True:
+        port = 15_000 + secrets.randbelow(17_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Process:
@@ -100,9 +111,9 @@ class Testbed:
         self.runs = directory / "runs"
         self.network = Network()
         self._linked = linked
-        self.monitors = [free_port() for _ in range(nodes)]
-        self._ports = [free_port() for _ in range(nodes)]
-        self._routes = [free_port() for _ in range(nodes)]
+        self.monitors = [fixed_port() for _ in range(nodes)]
+        self._ports = [fixed_port() for _ in range(nodes)]
+        self._routes = [fixed_port() for _ in range(nodes)]
         self.nodes = [self._node(index, port) for index, port in enumerate(self._ports)]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SIE_", "LITESTAR_"))}
         self._environment = {
@@ -113,7 +124,7 @@ class Testbed:
             "OASGATE_TEST_RUNS": str(self.runs),
             **settings,
         }
-        self.http = [free_port() for _ in range(gateways)]
+        self.http = [fixed_port() for _ in range(gateways)]
         self.gateways = [self._gateway(index) for index in range(gateways)]
         self.workers = [self._worker(index) for index in range(workers)]
         self.front = self.network.open("front", *self.http)
