@@ -28,6 +28,8 @@ TRY_FOR = 1.5
 PATIENCE = 10.0
 """Seconds in which a try may begin: NATS takes 4 to 9 to miss the leader of a queue, a client finds another server."""
 PAUSE = 0.1
+IN_PROCESS = 10158
+"""JetStream error code: the same message is being taken, from a try before."""
 STREAM_FULL = frozenset({10077, 10047, 10023, 10028})
 """JetStream error codes: limit of the stream, of its memory, of the account."""
 
@@ -107,7 +109,8 @@ class Publisher:
                 return
             except (nats.errors.Error, TimeoutError, OSError) as error:
                 missing = isinstance(error, NoStreamResponseError)
-                if loop.time() > limit or (isinstance(error, APIError) and not missing):
+                final = isinstance(error, APIError) and not missing and error.err_code != IN_PROCESS
+                if final or loop.time() > limit:
                     raise
                 # its id makes work count once, however often it is published
                 await asyncio.sleep(PAUSE)
