@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 ENTITY_MODEL = "spacy/en_core_web_sm"
-SPEECH_MODEL = "openai/whisper-tiny.en"
 
 # The key of README's examples, so that they run as they stand against a server that asks for one
 KEY = "unused"

@@ -34,15 +34,6 @@ def write_msgpack(_context: Any, value: Any) -> bytes:
     return msgspec.msgpack.encode(_representable(value))
 
 
-def with_filenames(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with a filename for the upload of a transcription, whose extension says that it is audio: what the
-    fuzzer reads. Codegen takes no ``encoding`` of form fields, and no schema can say it."""
-    form = document["paths"]["/v1/audio/transcriptions"]["post"]["requestBody"]["content"]["multipart/form-data"]
-    header = {"schema": {"type": "string"}, "example": 'form-data; name="file"; filename="speech.wav"'}
-    form["encoding"] = {"file": {"headers": {"Content-Disposition": header}}}
-    return document
-
-
 def affordable(case: schemathesis.Case) -> None:
     """Make a request cheap without making it valid or invalid: counts that are in range become small ones, and a
     length that is not given is given. Work goes to machines that exist: for others 503 is the right answer."""

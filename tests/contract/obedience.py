@@ -6,15 +6,10 @@ hardly an answer. Values that no rule speaks of stay as they were drawn.
 
 from __future__ import annotations
 
-import io
-import math
-import struct
-import wave
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from tests.live import CHAT_MODEL, EMBEDDING_MODEL, ENTITY_MODEL, SPEECH_MODEL
+from tests.live import CHAT_MODEL, EMBEDDING_MODEL, ENTITY_MODEL
 
 Body = dict[str, Any]
 TEXT = "The sea is wide."
@@ -89,15 +84,6 @@ def extract(body: Body) -> None:
     _drop(body, "params")
 
 
-def transcription(body: Body) -> None:
-    body["file"] = _hum()
-    _drop(body, "stream", "language")
-    if body.get("response_format") == "diarized_json":
-        _drop(body, "response_format")
-    if body.get("response_format") != "verbose_json":
-        _drop(body, "timestamp_granularities[]")
-
-
 OBEDIENT: dict[str, tuple[str, Callable[[Body], None]]] = {
     "proxy_chat": (CHAT_MODEL, chat),
     "proxy_completions": (CHAT_MODEL, completions),
@@ -109,7 +95,6 @@ OBEDIENT: dict[str, tuple[str, Callable[[Body], None]]] = {
     "proxy_encode": (EMBEDDING_MODEL, encode),
     "proxy_score": (EMBEDDING_MODEL, score),
     "proxy_extract": (ENTITY_MODEL, extract),
-    "proxy_openai_transcription": (SPEECH_MODEL, transcription),
 }
 """Operation -> the model that can do it, and its rules."""
 
@@ -137,16 +122,6 @@ def _sampling(body: Body) -> None:
 def _items(items: list[Any]) -> list[Body]:
     texts = [_text(item.get("text")) if isinstance(item, dict) else TEXT for item in items[:3]]
     return [{"text": text} for text in texts]
-
-
-@cache
-def _hum() -> bytes:
-    """Half a second of a low tone as a WAV file."""
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setparams((1, 2, 16_000, 0, "NONE", ""))
-        file.writeframes(b"".join(struct.pack("<h", round(3000 * math.sin(i / 20))) for i in range(8_000)))
-    return buffer.getvalue()
 
 
 def _text(drawn: object) -> str:

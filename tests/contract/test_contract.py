@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +12,14 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 from generated.sie import operations
-from tests.contract.hooks import administered, affordable, answerable, with_filenames
+from tests.contract.hooks import administered, affordable, answerable
 from tests.contract.obedience import OBEDIENT
 from tests.live import ADMIN_KEY, EMBEDDING_MODEL, KEY
 from tests.pending import PENDING
 
 UNSERVED = [operation for operation in operations.ALL if operation.id in PENDING and not operation.websocket]
 CONFIG = schemathesis.Config.from_path(Path(__file__).with_name("schemathesis.toml"))
-DOCUMENT = with_filenames(json.loads(Path(operations.DOCUMENT).read_bytes()))
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
+SCHEMA = schemathesis.openapi.from_path(operations.DOCUMENT, config=CONFIG)
 
 # How often each operation answered with which status
 ANSWERS: defaultdict[str, Counter[int]] = defaultdict(Counter)
