@@ -288,7 +288,6 @@ class NatsDispatcher:
         if self._client is not None:
             await self._client.publish(subjects.HELLO)
         self._spawn(self._rescue.find_lost_streams())
-        self._spawn(self._ask_after(0.0))
 
     def _worker_lost(self, name: str, reason: str) -> None:
         log.warning("worker %s %s", name, reason)

@@ -52,9 +52,7 @@ async def test_a_question_of_any_length_is_answered() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_end_that_is_lost_is_a_failure_soon(
-    cluster_of: Any, monkeypatch: pytest.MonkeyPatch, stream: bool
-) -> None:
+async def test_an_end_that_is_lost_is_told_soon(cluster_of: Any, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     monkeypatch.setattr(dispatcher, "ASK_EVERY", 0.5)
     async with cluster_of() as cluster:
         answer = await cluster.dispatcher.submit(generate("block:1", stream=stream), Route(), Timeouts(600.0))
@@ -64,10 +62,9 @@ async def test_an_end_that_is_lost_is_a_failure_soon(
         with monkeypatch.context() as patched:
             patched.setattr(cluster.dispatcher, "_feed", lost.append)
             await until(lambda: len(lost) > 0)
-        (last,) = await collect(answer)
-        assert isinstance(last, Failed)
-        assert last.code == "transport_failure"
-        assert last.retry_after
+        last = (await collect(answer))[-1]
+        # its worker is known, so what was lost is sent again; where that comes too late, the caller can try again
+        assert isinstance(last, Completed) or (last.code == "transport_failure" and last.retry_after)
         assert isinstance((await ask(cluster, "echo:2"))[-1], Completed)
 
 
