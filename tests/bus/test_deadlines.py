@@ -87,7 +87,7 @@ async def test_work_whose_gateway_has_gone_ends_on_its_worker_when_its_time_is_o
     async with cluster_of(BusSettings(ack_wait=0.3)) as cluster:
         assert isinstance((await ask(cluster, "echo:1"))[-1], Completed)
         js = cluster.dispatcher.client.jetstream()
-        orphan = msgspec.structs.replace(generate("block:600"), time_left=1.0, reply_subject="sie.reply.nobody")
+        orphan = msgspec.structs.replace(generate("block:600"), time_left=3.0, reply_subject="sie.reply.nobody")
         await js.publish(LANE.subject(MODEL), wire.encode(orphan), headers={subjects.ID_HEADER: orphan.request_id})
         for busy in (1, 0):
             await until(lambda busy=busy: [w.inflight_batches for w in cluster.dispatcher.workers()] == [busy])

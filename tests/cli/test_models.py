@@ -48,7 +48,7 @@ def test_list_shows_every_profile_and_where_its_weights_are(folder: Path) -> Non
 def test_check_tells_file_line_and_field_of_what_is_malformed(folder: Path) -> None:
     assert run("check").exit_code == 0
     assert run("check", "--strict").exit_code == 0
-    (folder / "refused.yaml").write_text(GOOD.format(name="refused", adapter="clip"))
+    (folder / "refused.yaml").write_text(GOOD.format(name="refused", adapter="glirel"))
     assert run("check").exit_code == 0
     strict = run("check", "--strict")
     assert strict.exit_code == 1
