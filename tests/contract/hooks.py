@@ -46,8 +46,11 @@ def affordable(case: schemathesis.Case) -> None:
         value = body.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and small < value < 2**31:
             body[name] = small if isinstance(value, int) else float(small) + value % 1
-    if LENGTHS[operation] not in body:
-        body[LENGTHS[operation]] = SMALL[LENGTHS[operation]]
+    length = LENGTHS[operation]
+    # null is absent too: what the context leaves can be minutes of work
+    positive = case.meta is not None and case.meta.generation.mode.is_positive
+    if length not in body or (positive and body[length] is None):
+        body[length] = SMALL[length]
 
 
 def administered(case: schemathesis.Case) -> None:
