@@ -130,24 +130,18 @@ def _count(name: str, raw: str) -> int:
     return int(raw)
 
 
-def _number(name: str, raw: str) -> float:
+def _number(name: str, raw: str, what: str = "a positive number") -> float:
     try:
         number = float(raw)
     except ValueError:
         number = -1.0
     if not 0.0 < number < 1e9:
-        raise SettingError(f"{name}: expected a positive number, got {raw!r}")
+        raise SettingError(f"{name}: expected {what}, got {raw!r}")
     return number
 
 
 def _seconds(name: str, raw: str) -> float:
-    try:
-        seconds = float(raw)
-    except ValueError:
-        seconds = -1.0
-    if not 0.0 < seconds < 1e9:
-        raise SettingError(f"{name}: expected a positive number of seconds, got {raw!r}")
-    return seconds
+    return _number(name, raw, "a positive number of seconds")
 
 
 def _table(name: str, raw: str) -> dict[str, str]:

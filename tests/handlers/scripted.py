@@ -18,6 +18,8 @@ from engines.protocol.catalog import (
 from engines.protocol.events import Failed
 
 DELETE: Final = object()
+ABSENT: Final = object()
+"""What ``at`` finds where nothing is."""
 
 
 class ScriptedCatalog:
@@ -66,3 +68,13 @@ def changed(base: Any, change: Mapping[str, Any]) -> Any:
         else:
             at[last] = copy.deepcopy(value)
     return body
+
+
+def at(value: Any, path: str) -> Any:
+    """A member by path; ``ABSENT`` where there is none, which in a work item is its default that does not travel."""
+    for step in path.split("."):
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (KeyError, IndexError):
+            return ABSENT
+    return value

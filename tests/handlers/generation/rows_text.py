@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from .table import ABSENT, DELETE, UNSUPPORTED, Row, Rows
+from tests.handlers.scripted import ABSENT, DELETE
+
+from .table import UNSUPPORTED, Row, Rows
 
 PIXELS = base64.b64encode(b"\x89PNG pixels").decode()
 

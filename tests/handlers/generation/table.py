@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.handlers.scripted import DELETE, changed
+from tests.handlers.scripted import ABSENT, DELETE, changed
 
-ABSENT: Final = object()
-"""In ``reaches``: the work item has its default there."""
 BAD: Final = (400, "invalid_request")
 UNSUPPORTED: Final = (400, "unsupported_field")
 

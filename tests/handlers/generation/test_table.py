@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from generated.sie import models, operations
+from generated.sie import models
 from handlers.errors import Failure
 from handlers.generation.chat_rules import CHAT_RULES
 from handlers.generation.completions_rules import COMPLETIONS_RULES
 from handlers.generation.generate_rules import GENERATE_RULES
 from handlers.generation.message_rules import MESSAGE_RULES
 from handlers.generation.responses_rules import RESPONSES_RULES
+from tests.handlers.document import DOCUMENT
+from tests.handlers.scripted import at
 
 from .conftest import Client, events
 from .rows_chat import rows as chat
 from .rows_text import rows as text
-from .table import ABSENT, BASE, Row
+from .table import BASE, Row
 
 ROWS = [*chat(), *text()]
 REQUESTS = {
@@ -31,17 +32,7 @@ REQUESTS = {
     "/v1/responses": "ResponsesRequest",
     "/v1/generate/org__chat": "GenerateRequest",
 }
-SCHEMAS = msgspec.json.decode(Path(operations.DOCUMENT).read_bytes())["components"]["schemas"]
-
-
-def at(value: Any, path: str) -> Any:
-    """A member by path; ``ABSENT`` where there is none, which in a work item is its default that does not travel."""
-    for step in path.split("."):
-        try:
-            value = value[int(step)] if isinstance(value, list) else value[step]
-        except (KeyError, IndexError):
-            return ABSENT
-    return value
+SCHEMAS = DOCUMENT["components"]["schemas"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.handlers.generation.table import ABSENT
+from tests.handlers.scripted import ABSENT
 
 USER: Final = {"role": "user", "content": "hi"}
 ANSWERED: Final = {"role": "assistant", "content": "It is"}

@@ -9,7 +9,7 @@ import pytest
 
 from generated.inflection import models
 from handlers.inflection.envelopes import location
-from tests.handlers.generation.test_table import at
+from tests.handlers.scripted import at
 
 from .conftest import Client
 from .rows import ROWS, Row

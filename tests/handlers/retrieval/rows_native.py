@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.handlers.scripted import DELETE
+from tests.handlers.scripted import ABSENT, DELETE
 
-from .table import ABSENT, BASE, LONG, Row, base64_text, failures, routing
+from .table import BASE, LONG, Row, base64_text, failures, routing
 
 BAD: Final = (400, "INVALID_REQUEST")
 REFUSED: Final = (400, "INVALID_INPUT")

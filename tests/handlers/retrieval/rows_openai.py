@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.handlers.scripted import DELETE
+from tests.handlers.scripted import ABSENT, DELETE
 
-from .table import ABSENT, LONG, Row, failures, routing
+from .table import LONG, Row, failures, routing
 
 EMBEDDED: Final = {"data.0.embedding": [3.0, 0.3, -3.0, 0.1], "data.1.index": 1}
 """What the scripted engine makes of the least request."""

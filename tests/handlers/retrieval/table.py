@@ -12,8 +12,6 @@ from engines.protocol.events import FailureCode
 from tests.handlers.scripted import changed
 
 LONG: Final = 2**31
-ABSENT: Final = object()
-"""In ``reaches``: the work item has its default there."""
 
 BASE: Final[Mapping[str, Any]] = {
     "/v1/embeddings": {"model": "org/embed", "input": ["one", "three"]},

@@ -12,12 +12,12 @@ import pytest
 from engines.protocol.cluster import DispatchError
 from generated.sie import operations
 from tests.handlers.document import body_schema, named, properties, takes_anything, touched
-from tests.handlers.scripted import failed
+from tests.handlers.scripted import at, failed
 
 from .conftest import Client
 from .rows_native import encode, extract, score
 from .rows_openai import embeddings, rerank
-from .table import ABSENT, BASE, Row
+from .table import BASE, Row
 
 ROWS = [*embeddings(), *rerank("/v1/rerank"), *rerank("/v2/rerank"), *encode(), *score(), *extract()]
 OPERATIONS = {
@@ -30,16 +30,6 @@ OPERATIONS = {
 }
 ELSEWHERE = {401, 415}
 """Statuses that come before any handler; tests of the HTTP layer see them on every route."""
-
-
-def at(value: Any, path: str) -> Any:
-    """A member by path; ``ABSENT`` where there is none, which in a work item is its default that does not travel."""
-    for step in path.split("."):
-        try:
-            value = value[int(step)] if isinstance(value, list) else value[step]
-        except (KeyError, IndexError):
-            return ABSENT
-    return value
 
 
 def told(path: str, body: dict[str, object]) -> tuple[str | None, str | None]:
