@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -84,8 +85,13 @@ class BodyDecoder:
         if "got `float`" not in text and not ("`bytes" in text and "got `str`" in text):
             raise explain(error) from None
         try:
+            plain = _plain(media, raw)
             # base64 stands for bytes in MessagePack too, where a text field is all that a client has
-            return msgspec.convert(integral(_plain(media, raw)), self.type)
+            try:
+                return msgspec.convert(integral(plain), self.type)
+            except msgspec.ValidationError:
+                # an integer without bounds may be a float that no machine integer holds
+                return msgspec.convert(integral(plain, below=math.inf), self.type)
         except msgspec.ValidationError as again:
             raise explain(again) from None
         except RecursionError:

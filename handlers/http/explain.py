@@ -68,10 +68,10 @@ def _child(parent: str, name: object) -> str:
     return f"{parent}.{name}" if parent else str(name)
 
 
-def integral(value: Any) -> Any:
-    """``value`` with every float that is a whole number as an integer: JSON Schema counts ``1.0`` as one."""
+def integral(value: Any, *, below: float = 2**63) -> Any:
+    """``value`` with every whole float of less than ``below`` as an integer: JSON Schema counts ``1.0`` as one."""
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 2**63 else value
+        return int(value) if value.is_integer() and abs(value) < below else value
     if isinstance(value, dict):
-        return {key: integral(item) for key, item in value.items()}
-    return [integral(item) for item in value] if isinstance(value, list) else value
+        return {key: integral(item, below=below) for key, item in value.items()}
+    return [integral(item, below=below) for item in value] if isinstance(value, list) else value

@@ -90,7 +90,8 @@ def test_a_contradiction_within_a_stream_is_an_error_event(client: httpx.Client)
         {"guided_regex": "[a-z]{3}", "ignore_eos": True, "stop_token_ids": [5]},
         {"truncate_prompt_tokens": 2**31 - 1, "repetition_penalty": 5e-324, "top_p": 5e-324, "temperature": 1e-300},
         {"truncate_prompt_tokens": 1, "min_p": 1, "top_k": 2**31 - 1, "seed": -(2**63)},
-        {**BEAMS, "n": 2, "best_of": 3, "stream": True, "logprobs": True},
+        {**BEAMS, "n": 2, "best_of": 3, "logprobs": True},
+        {**BEAMS, "n": 3, "stream": True, "logprobs": True},
         {**BEAMS, "n": 10, "ignore_eos": True, "length_penalty": -10},
         {
             "messages": [*USER, {"role": "assistant", "content": "It is"}],

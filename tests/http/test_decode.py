@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from handlers.errors import Failure
+from handlers.errors import Failure, InvalidField
 from handlers.http.decode import BodyDecoder
 from handlers.http.explain import integral
 
-JSON = "application/json"
+JSON, MSGPACK = "application/json", "application/msgpack"
 
 
 class Part(msgspec.Struct, tag="text", tag_field="type", forbid_unknown_fields=True):
@@ -135,6 +135,13 @@ def test_whole_floats_are_integers_and_halves_are_not() -> None:
     body = decoder.decode(JSON, b'{"model": "m", "count": 12.0, "pair": [1.0, 2], "share": 1.0, "any": 0.5}')
     assert (body.count, body.pair, body.share, body.any) == (12, [1, 2], 1.0, 0.5)
     assert type(body.count) is int
+
+
+def test_an_integer_without_bounds_may_be_a_large_whole_float() -> None:
+    decoder = BodyDecoder(list[int], (MSGPACK,))
+    assert decoder.decode(MSGPACK, msgspec.msgpack.encode([2.0, 1e35])) == [2, int(1e35)]
+    with pytest.raises(InvalidField):
+        decoder.decode(MSGPACK, msgspec.msgpack.encode([2.0, 1e35, 0.5]))
 
 
 def test_integral_keeps_what_is_no_whole_number() -> None:

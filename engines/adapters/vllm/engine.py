@@ -186,6 +186,7 @@ class VllmEngine:
         """Run the engine and send what it gives; return what was used, when the first output came, and the rest."""
         choices = [self._choice(index, work, prepared, reply) for index in range(work.sampling.n)]
         usage = Usage(prompt_tokens=len(prepared.tokens), images=len(work.images))
+        generated = [0] * work.sampling.n
         first = 0.0
         constrained = prepared.params.structured_outputs is not None
         rest: GenerateOutput | None = None
@@ -200,7 +201,8 @@ class VllmEngine:
                     usage.completion_tokens += sum(len(part.token_ids) for part in output.outputs)
                     usage.cached_tokens = max(usage.cached_tokens, output.num_cached_tokens or 0)
                     for index, part in _ranked(output.outputs, work.sampling.n, work.stream):
-                        contradictions.check(work, part, constrained=constrained)
+                        generated[index] += len(part.token_ids)
+                        contradictions.check(work, part, generated=generated[index], constrained=constrained)
                         choices[index].take(part)
         except EngineDeadError:
             raise self._dead() from None

@@ -230,7 +230,7 @@ async def test_a_callers_template_continues_the_final_message(engine: Engine) ->
         "{{ 'x' * 20000000000 }}",
         "{{ '\\ud800' }}",
         "{% set n = namespace(v='a') %}{% for i in range(40) %}{% set n.v = n.v ~ n.v %}{% endfor %}{{ n.v }}",
-        "{{ 2 ** 2 ** 40 }}",
+        "{{ 2 ** (2 ** 40) }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
         "{{ '%1000000000d'|format(1) }}",
         "{{ " + "(" * 60_000,
