@@ -169,16 +169,15 @@ class Bucket:
         self._revisions = {}
         watcher = await store.watchall(include_history=False)
         changes = asyncio.create_task(self._apply(watcher))
+        again = asyncio.create_task(self._again.wait())
         try:
-            while not self._again.is_set() and not changes.done():
-                again = asyncio.create_task(self._again.wait())
+            while not again.done() and not changes.done():
                 await asyncio.wait({again, changes}, timeout=LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
-                again.cancel()
                 await store.status()
             if changes.done():
                 changes.result()
         finally:
-            changes.cancel()
+            await ended(again, changes)
             with contextlib.suppress(*FAULTS):
                 await watcher.stop()
 
