@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 from litestar import Litestar, Request, asgi, get
 from litestar.exceptions import HTTPException
+from litestar.middleware.base import DefineMiddleware
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from engines.cli import ModelsCLI
@@ -35,6 +36,7 @@ from handlers.health import HealthSurface
 from handlers.http.access import AccessLog, silence_server, to_stdout
 from handlers.http.idle import IdleConnections
 from handlers.http.server import Server
+from handlers.http.visits import Visits
 from handlers.inflection import Inflection
 from handlers.limits import Admitting, Limiter, LimitsCollector
 from handlers.metrics import Metered
@@ -122,15 +124,18 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
     services = dataclasses.replace(
         services, dispatcher=Admitting(Metered(services.dispatcher, services.metrics, traces))
     )
+    middleware = _request_spans(traces, serve.visits)
     if _spec() == "inflection":
         alone: Inflection = Inflection(
             services,
             own,
             access,
             version=_version(),
+            middleware=middleware,
             plugins=[WorkerCLI(), ModelsCLI(), IdleConnections()],
             lifespan=[lambda _: _Life(alone.server, access, cluster, services, traces).span()],
         )
+        alone.server.visits = serve.visits
         alone.application.state.server = alone.server
         return alone.application
     application = Litestar(
@@ -138,6 +143,7 @@ def create_app(services: Services | None = None, access: AccessLog | None = None
         openapi_config=None,
         logging_config=None,
         exception_handlers={HTTPException: serve.unrouted, Exception: serve.crashed},
+        middleware=middleware,
         plugins=[WorkerCLI(), ModelsCLI(), IdleConnections()],
         lifespan=[lambda _: _Life(serve, access, cluster, services, traces).span()],
     )
@@ -155,6 +161,16 @@ def _spec() -> str:
     if name not in ("sie", "inflection"):
         raise settings.SettingError(f"SPEC: expected sie or inflection, got {name!r}")
     return name
+
+
+def _request_spans(traces: Tracing | None, visits: Visits) -> list[DefineMiddleware]:
+    """What gives each request a span, where traces are sent. Nothing of it is imported elsewhere."""
+    if traces is None:
+        return []
+    from handlers.http import spans
+
+    visits.begun = spans.describe
+    return [spans.middleware(traces.provider)]
 
 
 def _mounted(services: Services, own: inflection.Options, serve: Server) -> list[Any]:

@@ -1,7 +1,7 @@
 """OpenTelemetry on both sides of the bus: only with ``OTEL_EXPORTER_OTLP_ENDPOINT`` set, and imported only then.
 
-Litestar's plugin needs ``opentelemetry-instrumentation-asgi`` and knows nothing of the worker, so the API is used
-directly: the gateway's span of a request is the parent of the worker's, by the W3C context in the work item.
+A request is one trace: the server's span, which Litestar's plugin makes (``handlers.http.spans``), is the parent of the
+gateway's span of a work item, and that one of the worker's, by the W3C context in the item.
 """
 
 from __future__ import annotations
@@ -53,30 +53,31 @@ class Tracing:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        self._provider = TracerProvider(resource=Resource.create({"service.name": service}))
-        self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
-        self._tracer = self._provider.get_tracer("oasgate")
+        self.provider = TracerProvider(resource=Resource.create({"service.name": service}))
+        self.provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
+        self._tracer = self.provider.get_tracer("oasgate")
 
     def start(
         self,
         name: str,
-        side: Literal["server", "consumer"],
+        side: Literal["producer", "consumer"],
         traceparent: str | None,
         tracestate: str | None,
         **attributes: str | int | float,
     ) -> Span:
-        """Open a span below the caller's, if there is one."""
+        """Open a span below the one that this task is in, or else below the caller's, if there is one."""
         from opentelemetry.propagate import extract
-        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace import SpanKind, get_current_span
 
         carrier = {k: v for k, v in (("traceparent", traceparent), ("tracestate", tracestate)) if v}
-        kind = SpanKind.SERVER if side == "server" else SpanKind.CONSUMER
-        return Span(self._tracer.start_span(name, extract(carrier), kind, attributes))
+        parent = None if get_current_span().get_span_context().is_valid else extract(carrier)
+        kind = SpanKind.PRODUCER if side == "producer" else SpanKind.CONSUMER
+        return Span(self._tracer.start_span(name, parent, kind, attributes))
 
     def close(self) -> None:
         """Send what is left; bounded in time."""
-        self._provider.force_flush(2000)
-        self._provider.shutdown()
+        self.provider.force_flush(2000)
+        self.provider.shutdown()
 
 
 def from_env(service: str, environ: Mapping[str, str] = os.environ) -> Tracing | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter, time
 from typing import Any, Final, Protocol
 
@@ -74,13 +75,14 @@ class Visit:
 
 
 class Visits:
-    """All requests that run."""
+    """All requests that run. ``begun`` is told the method, the route and the id of each when it comes in."""
 
     def __init__(self, access: AccessLog, observer: Observer | None = None) -> None:
         self._access = access
         self._observer = observer
         self._open: set[Visit] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self.begun: Callable[[str, str, str], None] | None = None
 
     def begin(self, method: str, route: str, request_id: str) -> Visit:
         """A request has come in. What its task logs from now on carries its id."""
@@ -89,6 +91,8 @@ class Visits:
         self._open.add(visit)
         if self._observer is not None:
             self._observer.began()
+        if self.begun is not None:
+            self.begun(method, route, request_id)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
         return visit

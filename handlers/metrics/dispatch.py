@@ -53,7 +53,7 @@ class Metered:
     def _span(tracing: Tracing, work: Work, model: str) -> Span:
         operation = type(work).__name__.removesuffix("Work").lower()
         return tracing.start(
-            operation, "server", work.traceparent, work.tracestate, model=model, request_id=work.request_id
+            operation, "producer", work.traceparent, work.tracestate, model=model, request_id=work.request_id
         )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from engines.protocol import tracing
 from engines.protocol.cluster import DispatchError, Route, Timeouts
@@ -56,6 +57,7 @@ async def test_work_carries_the_gateways_span_below_the_callers() -> None:
     assert inner.seen.traceparent == f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01"
     assert not span.status.is_ok and span.status.description == "provisioning"
     assert (span.name, span.attributes["model"]) == ("encode", "org/vectors")  # type: ignore[index]
+    assert span.kind is SpanKind.PRODUCER
 
 
 async def test_without_an_endpoint_the_callers_context_passes_through() -> None:
@@ -67,8 +69,9 @@ async def test_without_an_endpoint_the_callers_context_passes_through() -> None:
 
 
 def test_without_an_endpoint_no_sdk_is_imported() -> None:
-    # Litestar imports names of the API by itself
-    script = "import app, sys; app.create_app(); print([n for n in sys.modules if n.startswith('opentelemetry.sdk')])"
+    # Litestar imports its plugin, and with it the API, by itself
+    ours = ("opentelemetry.sdk", "opentelemetry.exporter", "handlers.http.spans")
+    script = f"import app, sys; app.create_app(); print([n for n in sys.modules if n.startswith({ours})])"
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, cwd=ROOT, capture_output=True, text=True, timeout=120
     )
@@ -167,6 +170,12 @@ def test_one_trace_runs_over_gateway_and_worker(collector: Collector, tmp_path: 
         left = server.stop()
     assert left == []
     trace, caller = bytes.fromhex(CALLER[3:35]), bytes.fromhex(CALLER[36:52])
-    gateway = {span_id for service, _, t, span_id, parent in collector.spans if t == trace and parent == caller}
-    workers = [parent for service, _, t, _, parent in collector.spans if service == "oasgate-worker" and t == trace]
-    assert workers and set(workers) <= gateway
+    below = {parent: (service, name, own) for service, name, of, own, parent in collector.spans if of == trace}
+    line = [("", "", caller)]
+    while line[-1][2] in below:
+        line.append(below[line[-1][2]])
+    assert [(service, name) for service, name, _ in line[1:]] == [
+        ("oasgate-gateway", "POST /v1/embeddings"),
+        ("oasgate-gateway", "encode"),
+        ("oasgate-worker", "work"),
+    ]
