@@ -2,6 +2,7 @@
 
 Litestar's Prometheus middleware is not used: it takes labels before a request is answered, so it cannot know the model
 of a body, it has no route for what no route takes, and it costs a ``Request`` and three look-ups by label a request.
+Nor is its controller: it writes ``prometheus_client``'s global registry and no other, outside of the guard's envelopes.
 Names are the origin's where it has them (contract L). Labels are route templates, methods, statuses and models of the
 catalog, never anything that a client made up.
 """
