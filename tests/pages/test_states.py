@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,10 +41,9 @@ def serving(world: World) -> Iterator[str]:
 
 
 def crowd() -> World:
-    workers = [
-        worker(LONG.format(n, n // 3), "h100", gpu_count=4, models=MODELS, healthy=n != 5, memory_total_bytes=1 << 36)
-        for n in range(8)
-    ]
+    seen: dict[str, Any] = {"gpu_count": 4, "models": MODELS, "memory_total_bytes": 1 << 36}
+    seen |= {"queue_depth": 2, "inflight_batches": 1}
+    workers = [worker(LONG.format(n, n // 3), "h100", healthy=n != 5, **seen) for n in range(8)]
     return World(*workers)
 
 
@@ -69,6 +69,7 @@ async def test_what_is_wrong_is_said_first_and_in_words(browser: Browser) -> Non
         async with await browser.open(url, width=1280) as tab:
             tiles = await shown(tab)
             assert tiles[:3] == ["7 of 8 workers 1 silent", "1 of 4 models 1 failed", "28 GPUs"]
+            assert tiles[3] == "24 requests at workers"
             states = await tab.run("[...document.querySelectorAll('#models .state')].map((one) => one.textContent)")
             assert states == ["failed", "loading", "loaded", "available"]
             assert tab.faults == []

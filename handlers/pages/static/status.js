@@ -54,10 +54,18 @@ function modelsNote(models) {
   return state(models.some((model) => model.state === "loaded") ? "loaded" : "available");
 }
 
+/** What is at a worker: its queue depth leaves out one request for each batch that runs. */
+function requests(worker) {
+  return worker.queue_depth + worker.inflight_batches;
+}
+
+function total(workers) {
+  return workers.reduce((sum, worker) => sum + requests(worker), 0);
+}
+
 function showTiles(frame) {
   const workers = frame.workers;
   const healthy = workers.filter((worker) => worker.healthy).length;
-  const waiting = workers.reduce((sum, worker) => sum + worker.queue_depth, 0);
   const rates = frame.throughput;
   const perSecond = rates ? rates.requests_per_s : frame.cluster.total_qps;
   const all = Math.max(known.models.length, frame.models.length);
@@ -65,7 +73,7 @@ function showTiles(frame) {
     tile(`${healthy} of ${workers.length}`, "workers", workersNote(workers, healthy)),
     tile(`${frame.cluster.models_loaded} of ${all}`, "models", modelsNote(frame.models)),
     tile(number(frame.cluster.gpu_count), "GPUs"),
-    tile(number(waiting), "requests at workers"),
+    tile(number(total(workers)), "requests at workers"),
     tile(number(perSecond, 1), "requests per second"),
     tile(rates ? number(rates.errors_per_s, 1) : "–", "errors per second"));
 }
@@ -77,7 +85,7 @@ function showCharts(frame) {
   charts.tokens.add(frame.timestamp, [value(rates.tokens_per_s)]);
   charts.latency.add(frame.timestamp, [value(rates.latency_p50_ms), value(rates.latency_p95_ms)]);
   charts.first.add(frame.timestamp, [value(rates.ttft_p50_ms), value(rates.ttft_p95_ms)]);
-  charts.queue.add(frame.timestamp, [frame.workers.reduce((sum, worker) => sum + worker.queue_depth, 0)]);
+  charts.queue.add(frame.timestamp, [total(frame.workers)]);
   const used = frame.workers.filter((worker) => worker.memory_total_bytes).map((worker) => 100 * worker.memory_used_bytes / worker.memory_total_bytes);
   charts.memory.add(frame.timestamp, [used.length ? Math.max(...used) : null]);
 }
@@ -120,8 +128,8 @@ function showWorkers(frame) {
     cell("", state(worker.healthy ? "healthy" : "unhealthy")),
     cell("Machine", worker.gpu_count ? `${worker.gpu} × ${worker.gpu_count}` : worker.gpu),
     cell("Bundle", worker.bundle || "–"),
-    cell("Waiting", number(worker.queue_depth), "number"),
-    cell("Running", number(worker.inflight_batches), "number"),
+    cell("Requests", number(requests(worker)), "number"),
+    cell("Batches", number(worker.inflight_batches), "number"),
     cell("Memory", memory(worker), "full"))), "No worker has been heard from. Requests are answered with 503 until one is.", 7);
   $("workers-count").textContent = frame.workers.length === 1 ? "1 known" : `${frame.workers.length} known`;
 }
