@@ -14,7 +14,7 @@ import click
 from litestar.plugins import CLIPlugin
 
 from engines.catalog import Catalog, CatalogError
-from engines.protocol.catalog import ModelEntry, Profile, Resolved
+from engines.protocol.catalog import ModelEntry, Profile, Resolved, UnknownModel
 
 PACKAGE = "package:"
 
@@ -94,7 +94,8 @@ def try_model(name: str, text: str, max_tokens: int, labels: Sequence[str]) -> N
     found = _resolve(_catalog(), name)
     work = work_for(found, text, max_tokens, list(labels), uuid.uuid4().hex)
     if work is None:
-        raise click.ClickException(f"{found.model.name} takes no text")
+        where = "; POST /v1/audio/transcriptions takes its audio" if "transcribe" in found.model.tasks else ""
+        raise click.ClickException(f"{found.model.name} takes no text{where}")
     sys.exit(asyncio.run(attempt(found, work)))
 
 
@@ -108,6 +109,8 @@ def _catalog() -> Catalog:
 def _resolve(catalog: Catalog, name: str) -> Resolved:
     try:
         return catalog.resolve(name)
+    except UnknownModel as error:
+        raise click.ClickException(f"{error.args[0]}; `litestar models list` shows what there is") from None
     except LookupError as error:
         raise click.ClickException(str(error.args[0])) from None
 

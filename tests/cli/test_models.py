@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from engines.catalog import Catalog
 from engines.cli.attempt import describe, work_for
 from engines.cli.models import models
-from engines.protocol.events import EncodeOutput, ScoreOutput, Tensor
+from engines.protocol.events import EncodeOutput, ExtractOutput, ScoreOutput, Tensor
 from engines.protocol.work import EncodeWork, ExtractWork, GenerateWork
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -116,7 +116,19 @@ def test_the_request_of_a_try_fits_the_model() -> None:
         assert (work.model, work.bundle) == (name, "default")
 
 
+def test_the_same_generation_is_tried_each_time() -> None:
+    work = work_for(Catalog.from_env({}).resolve("HuggingFaceTB/SmolLM2-135M-Instruct"), "text", 4, [], "id")
+    assert isinstance(work, GenerateWork) and work.sampling.temperature == 0.0
+
+
+def test_a_model_of_sound_says_where_its_sound_goes() -> None:
+    done = run("try", "openai/whisper-tiny.en", "hello")
+    assert done.exit_code == 1
+    assert "takes no text" in done.output and "/v1/audio/transcriptions" in done.output
+
+
 def test_answers_are_told_in_a_line() -> None:
     vector = Tensor("<f4", (1, 2), b"\x00\x00\x40\x40\x00\x00\x80\x40")
     assert describe(EncodeOutput(dense=vector)) == "dense, 2 dimensions, norm 5.0000: 3.0000 4.0000"
     assert describe(ScoreOutput(scores=[0.5], kind="similarity")) == "similarity: 0.500000"
+    assert describe(ExtractOutput(items=[{"entities": [{"text": "Zoë"}]}])) == '{"entities":[{"text":"Zoë"}]}'
