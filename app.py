@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import Any, cast
@@ -20,6 +20,7 @@ from litestar.exceptions import HTTPException
 from litestar.middleware.base import DefineMiddleware
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from engines.bus.tasks import ended
 from engines.cli import ModelsCLI
 from engines.cluster import Cluster
 from engines.protocol import tracing
@@ -235,8 +236,9 @@ def _version() -> str:
 class _Life:
     """From the first request to the last: the cluster beside the server, and a bounded end.
 
-    At the first signal the server closes its port, so that it is no longer ready, and running requests get ``drain``
-    seconds; then the cluster stops, which ends their streams with an error of their own; what is left is cancelled.
+    At the first signal the server closes its port, so that it is no longer ready, and requests that it has or still
+    takes get ``drain`` seconds; then the cluster stops, which ends their streams with an error of their own; what is
+    left is cancelled.
     A second signal cancels all at once.
     """
 
@@ -255,6 +257,7 @@ class _Life:
         self._drain = services.settings.drain_timeout
         self._metrics = services.metrics
         self._hurry = asyncio.Event()
+        self._served = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
 
@@ -332,27 +335,29 @@ class _Life:
             self._ending = asyncio.create_task(self._finish(), name="drain")
 
     async def _end(self) -> None:
+        self._served.set()
         self._begin_end()
         assert self._ending is not None
         await self._ending
 
     async def _finish(self) -> None:
-        await self._quiet(self._drain)
+        await self._patiently(self._quiet(), self._drain)
         for task in self._tasks:
             task.cancel()
         if self._cluster is not None:
             await self._cluster.stop()
-        await self._quiet(1.0)
+        await self._patiently(self._quiet(), 1.0)
         for task in self._serve.visits.tasks():
             task.cancel()
 
-    async def _quiet(self, limit: float) -> None:
-        """Wait until no request runs, at most ``limit`` seconds, or until someone is in a hurry."""
-        running = self._serve.visits.tasks() - {asyncio.current_task()}
-        if not running or self._hurry.is_set():
-            return
-        ended = asyncio.ensure_future(asyncio.wait(running, timeout=limit))
-        hurry = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait({ended, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        hurry.cancel()
+    async def _quiet(self) -> None:
+        """Wait until the server has ended its requests and takes no more: some still come in after a signal."""
+        await self._served.wait()
+        while running := self._serve.visits.tasks() - {asyncio.current_task()}:
+            await asyncio.wait(running)
+
+    async def _patiently(self, awaited: Coroutine[Any, Any, None], limit: float) -> None:
+        """Wait at most ``limit`` seconds, and no longer than until someone is in a hurry."""
+        tasks = {asyncio.create_task(awaited), asyncio.create_task(self._hurry.wait())}
+        await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        await ended(*tasks)

@@ -12,7 +12,8 @@ import httpx
 import openai
 import pytest
 
-from .questions import Outcome, Question, questions, with_sdk
+from . import answers
+from .questions import Asker, Outcome, Question, questions, with_sdk
 from .testbed import Process, Testbed
 
 SEED = 7
@@ -96,3 +97,19 @@ async def restart(bed: Testbed, process: Process) -> None:
     process.start()
     await bed.nodes_are_well()
     await bed.gateways_know(len(bed.workers))
+
+
+async def test_what_comes_with_the_signal_is_answered(bed: Testbed) -> None:
+    """A gateway that had nothing to do takes requests until its port is closed, and answers them in full."""
+    asked = Question(0, "stream", (answers.question("late", 20, 50),), by_sdk=False)
+    seen: list[str] = []
+    for url, process in zip(bed.urls(), bed.gateways, strict=True):
+        async with Asker([url], 60.0) as asker:
+            assert (await asker.ask(asked)).verdict == "right"  # leaves an open connection
+            process.send(signal.SIGTERM)
+            outcome = await asker.ask(asked)
+        seen.append(outcome.detail or outcome.verdict)
+        await process.ended(60.0)
+        process.start()
+    assert "right" in seen
+    assert [one for one in seen if one != "right" and not one.startswith("the connection broke")] == []
