@@ -62,7 +62,7 @@ class PendingAnswer:
         self._look_at = self._started + FIRST_LOOK
         self._workers: dict[str, str] = {}
         self._owner: str | None = None
-        self._restarted = self._heard_at = self._started
+        self._restarted = self._started
         self._told = False
         self._admitted_at: float | None = None
         self._last_output: float | None = None
@@ -81,16 +81,6 @@ class PendingAnswer:
     @property
     def done(self) -> bool:
         return self._done
-
-    @property
-    def heard(self) -> dict[str, int]:
-        """How many events of each attempt have come."""
-        return dict(self._next_seq)
-
-    @property
-    def silence(self) -> float:
-        """Seconds since the last event, or since it was asked for."""
-        return self._loop.time() - self._heard_at
 
     @property
     def age(self) -> float:
@@ -175,7 +165,7 @@ class PendingAnswer:
         if self._done:
             return
         self._next_seq[attempt] = event.seq + 1
-        now = self._heard_at = self._loop.time()
+        now = self._loop.time()
         if isinstance(event, Admitted):
             self._workers[attempt] = event.worker
             if self._admitted_at is not None:

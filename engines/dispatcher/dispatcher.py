@@ -18,7 +18,6 @@ from nats.js import JetStreamContext
 
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
-from engines.bus.ends import Silent, questions
 from engines.bus.payloads import Payloads
 from engines.bus.settings import BusSettings
 from engines.bus.subjects import Lane
@@ -50,8 +49,6 @@ API_TIMEOUT = 5.0
 BEAT_PATIENCE = 1.5
 """Seconds after joining the bus in which the first heart-beat of a fitting worker is waited for."""
 SWEEP_EVERY = 0.5
-ASK_EVERY = 5.0
-"""Seconds between questions after answers that have been silent as long."""
 CONNECT_PATIENCE = 2.0
 RESULT_BYTES = 256 << 20
 """Bytes of results that may wait for this process; beyond that they are dropped, and their requests fail on the gap."""
@@ -294,23 +291,10 @@ class NatsDispatcher:
         self._rescue.worker_lost(name, reason)
 
     async def _sweep(self) -> None:
-        ask_at = 0.0
         while True:
             await asyncio.sleep(SWEEP_EVERY)
             if self.connected:
                 self._registry.sweep()
-            if (now := time.monotonic()) >= ask_at:
-                ask_at = now + ASK_EVERY
-                await self._ask_after(ASK_EVERY)
-
-    async def _ask_after(self, silence: float) -> None:
-        """Ask after answers that have been silent for so many seconds: their end may have been lost on its way."""
-        answers = [flight.answer for flight in self._flights.values() if flight.answer.silence >= silence]
-        silent = [Silent(answer.request_id, answer.heard) for answer in answers]
-        with contextlib.suppress(Exception):  # not connected: the next question asks the same
-            for question in questions(subjects.reply(self.gateway), silent):
-                if self._client is not None and self._client.is_connected:
-                    await self._client.publish(subjects.ENDED, question)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

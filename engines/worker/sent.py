@@ -6,12 +6,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from engines.bus import wire
 from engines.protocol.events import Completed, Event, Failed, Refused
 
 KEEP_S = 30.0
 """Seconds for which the events of an attempt that has ended are kept."""
 LIMIT = 64 << 20
 """Bytes of events that are kept; beyond them the oldest attempts are forgotten."""
+REMEMBERED = 10_000
+"""Attempts whose events are forgotten, but not that they have ended."""
 
 
 class _Attempt:
@@ -24,7 +27,36 @@ class _Attempt:
         self.first = event.seq
         self.events: list[bytes] = []
         self.size = 0
-        self.ended_at = 0.0
+        self.ended_at: float | None = None
+
+    @property
+    def next(self) -> int:
+        """The number that an event after these would have."""
+        return self.first + len(self.events)
+
+    def since(self, seen: int) -> Sequence[bytes]:
+        """The events from number ``seen`` on; when one of them is not kept any more, a failure once all have been sent.
+
+        While the attempt goes on, its gateway finds the gap by itself.
+        """
+        if seen >= self.first:
+            return self.events[seen - self.first :]
+        return [] if self.ended_at is None else [self._lost(seen)]
+
+    def forget(self) -> None:
+        """Keep the numbers alone."""
+        self.first, self.events, self.size = self.next, [], 0
+
+    def _lost(self, seen: int) -> bytes:
+        failed = Failed(
+            request_id=self.request_id,
+            attempt_id=self.id,
+            seq=seen,
+            code="transport_failure",
+            message=f"events {seen} to {self.next - 1} of the worker's answer were lost",
+            retry_after=1.0,
+        )
+        return wire.encode(failed)
 
 
 class Sent:
@@ -38,6 +70,7 @@ class Sent:
         self._clock = clock
         self._running: OrderedDict[str, _Attempt] = OrderedDict()
         self._ended: OrderedDict[str, _Attempt] = OrderedDict()
+        self._forgotten: OrderedDict[str, _Attempt] = OrderedDict()
         self._requests: dict[str, list[_Attempt]] = {}
         self._size = 0
 
@@ -65,22 +98,31 @@ class Sent:
             owned: The answer belongs to an attempt of ``seen``; others are no use.
         """
         for attempt in self._requests.get(request_id, ()):
-            start = seen.get(attempt.id, 0) - attempt.first
-            # what lacks its beginning is no use either
-            if start >= 0 and (attempt.id in seen or not owned) and (events := attempt.events[start:]):
+            if (attempt.id in seen or not owned) and (events := attempt.since(seen.get(attempt.id, 0))):
                 yield attempt.subject, events
 
     def _tidy(self) -> None:
         oldest = self._clock() - KEEP_S
-        while self._ended and next(iter(self._ended.values())).ended_at < oldest:
-            self._forget(self._ended)
-        while self._size > self._limit and (attempts := self._ended or self._running):
-            self._forget(attempts)
+        while self._ended and (next(iter(self._ended.values())).ended_at or 0.0) < oldest:
+            self._forget_ended()
+        while self._size > self._limit and (self._ended or self._running):
+            if self._ended:
+                self._forget_ended()
+            else:
+                _, attempt = self._running.popitem(last=False)
+                self._size -= attempt.size
+                self._drop(attempt)
+        while len(self._forgotten) > REMEMBERED:
+            self._drop(self._forgotten.popitem(last=False)[1])
 
-    def _forget(self, attempts: OrderedDict[str, _Attempt]) -> None:
-        """Forget the oldest."""
-        _, attempt = attempts.popitem(last=False)
+    def _forget_ended(self) -> None:
+        """Forget the events of the attempt that ended first, and remember that it did."""
+        _, attempt = self._ended.popitem(last=False)
         self._size -= attempt.size
+        attempt.forget()
+        self._forgotten[attempt.id] = attempt
+
+    def _drop(self, attempt: _Attempt) -> None:
         others = self._requests[attempt.request_id]
         others.remove(attempt)
         if not others:

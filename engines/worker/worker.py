@@ -16,7 +16,6 @@ from nats.aio.msg import Msg
 
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
-from engines.bus.ends import Ends
 from engines.bus.payloads import Payloads
 from engines.bus.pull import Delivery
 from engines.bus.settings import BusSettings
@@ -103,7 +102,6 @@ class Worker:
         self._payloads = Payloads(self._client, js, self._bus)
         self._outbox = Outbox(self._client, self._payloads)
         self._letters = Letters(js, self._bus, self._outbox, name)
-        self._ends = Ends(self._outbox.event)
         self._pulse = Pulse(self._client, name, self.status)
         self._intake = Intake(self._client, js, self._bus, self.lane, name, self._take, self._room)
         await self._client.subscribe(subjects.CANCEL, cb=self._on_cancel)
@@ -111,7 +109,6 @@ class Worker:
         await self._client.subscribe(subjects.HELLO, cb=self._on_hello)
         for subject in (subjects.AGAIN, subjects.again(name)):
             await self._client.subscribe(subject, cb=self._on_again)
-        await self._client.subscribe(subjects.ENDED, cb=self._ends.asked)
         starting = asyncio.create_task(self._intake.start())
         await self._unless_stopped(starting)
         if not starting.done():
@@ -201,7 +198,6 @@ class Worker:
         attempt = attempt_id(work.attempt)
         refused = Refused(request_id=work.request_id, attempt_id=attempt, reason=reason, worker=self._options.name)
         self._outbox.event(work.reply_subject, refused)
-        self._ends.add(refused)
         self._outbox.settle(delivery.ack, ACK)
         self._pulse.beat()
 
@@ -254,7 +250,6 @@ class Worker:
             self._tokens += event.tokens
         elif isinstance(event, LAST):
             self._requests += isinstance(event, Completed)
-            self._ends.add(event)
         self._outbox.event(subject, event)
 
     def _settle(self, job: Job, verdict: bytes) -> None:

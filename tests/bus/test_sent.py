@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Timing, Usage
-from engines.worker.sent import KEEP_S, Sent
+from engines.bus import wire
+from engines.protocol.events import Admitted, Completed, Delta, Failed, Refused, Timing, Usage, WireEvent
+from engines.worker.sent import KEEP_S, REMEMBERED, Sent
 
 
-def event(request: str, attempt: str, seq: int, *, last: bool = False) -> AnyEvent:
+def event(request: str, attempt: str, seq: int, *, last: bool = False) -> WireEvent:
     if seq == 0:
         return Admitted(request_id=request, attempt_id=attempt)
     if last:
@@ -22,6 +23,15 @@ def keep(sent: Sent, request: str, attempt: str, count: int, *, ends: bool = Tru
 
 def again(sent: Sent, request: str, seen: dict[str, int], *, owned: bool) -> list[bytes]:
     return [data for subject, events in sent.again(request, seen, owned) for data in events if subject == "to"]
+
+
+def lost(sent: Sent, request: str, seen: dict[str, int], *, owned: bool) -> tuple[str, int]:
+    """Attempt and number of the failure that is all there is to send."""
+    (data,) = again(sent, request, seen, owned=owned)
+    (failed,) = wire.decode_events(wire.pack([data]))
+    assert isinstance(failed, Failed)
+    assert (failed.request_id, failed.code, failed.retry_after) == (request, "transport_failure", 1.0)
+    return failed.attempt_id, failed.seq
 
 
 def test_what_is_missing_comes_again():
@@ -55,9 +65,35 @@ def test_what_has_ended_is_forgotten_after_a_while():
     keep(sent, "running", "b", 2, ends=False)
     now[0] = KEEP_S + 1
     keep(sent, "new", "c", 2)
-    assert again(sent, "old", {}, owned=False) == []
+    assert lost(sent, "old", {}, owned=False) == ("a", 0)
     assert len(again(sent, "running", {}, owned=False)) == 2
     assert len(again(sent, "new", {}, owned=False)) == 2
+
+
+def test_an_end_that_is_not_kept_is_a_failure_to_try_again():
+    now = [0.0]
+    sent = Sent(clock=lambda: now[0])
+    keep(sent, "r", "a", 3)
+    sent.keep("to", Refused(request_id="s", attempt_id="b", reason="kv_budget"), b"x")
+    now[0] = KEEP_S + 1
+    keep(sent, "new", "c", 2)
+    assert lost(sent, "r", {"a": 1}, owned=True) == ("a", 1)
+    assert lost(sent, "r", {"other": 5}, owned=False) == ("a", 0)
+    assert lost(sent, "s", {}, owned=False) == ("b", 0)
+    # all of it was heard; nothing of it is of use
+    assert again(sent, "r", {"a": 3}, owned=True) == []
+    assert again(sent, "r", {"other": 5}, owned=True) == []
+
+
+def test_so_many_ends_are_remembered():
+    now = [0.0]
+    sent = Sent(clock=lambda: now[0])
+    for number in range(REMEMBERED + 5):
+        keep(sent, f"r{number}", f"a{number}", 2)
+    now[0] = KEEP_S + 1
+    keep(sent, "new", "c", 2)
+    assert again(sent, "r4", {}, owned=False) == []
+    assert lost(sent, "r5", {}, owned=False) == ("a5", 0)
 
 
 def test_size_is_bounded_and_nothing_is_sent_with_a_hole():
@@ -69,3 +105,5 @@ def test_size_is_bounded_and_nothing_is_sent_with_a_hole():
     sent.keep("to", event("r", "a", 3), b"x")
     assert again(sent, "r", {"a": 1}, owned=True) == []
     assert again(sent, "r", {"a": 3}, owned=True) == [b"x"]
+    sent.keep("to", event("r", "a", 4, last=True), b"y")
+    assert lost(sent, "r", {"a": 1}, owned=True) == ("a", 1)
