@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -16,13 +17,14 @@ from websockets.sync.client import connect
 
 import app
 from engines.protocol import tracing
+from engines.protocol.events import Admitted, AnyEvent, Delta
 from engines.protocol.tracing import Tracing
 from handlers.http.access import AccessLog
 from handlers.services import Services
 from handlers.settings import Settings
 from tests.http.fakes import FakeCatalog, FakeCluster
 from tests.http.test_socket import Uvicorn, wait
-from tests.metrics.test_series import CHAT, Answering
+from tests.metrics.test_series import CHAT, Answering, Canned
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLER = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -122,6 +124,28 @@ def test_a_fault_of_ours_is_an_error_in_both_spans(traced: Traced, http: httpx.C
     assert http.post("/v1/embeddings", json={"model": "org/vectors", "input": "a"}).status_code == 500
     spans = traced.spans(2)
     assert not spans["POST /v1/embeddings"].status.is_ok and not spans["encode"].status.is_ok
+
+
+class Endless(Canned):
+    """A generation of one token that never ends."""
+
+    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
+        rid = self._work.request_id
+        yield Admitted(request_id=rid, worker="w1", prompt_tokens=5)
+        yield Delta(request_id=rid, seq=0, text="a", tokens=1)
+        await asyncio.Event().wait()
+
+
+def test_a_client_that_leaves_a_stream_ends_its_spans(
+    traced: Traced, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tests.metrics.test_series.Canned", Endless)
+    with http.stream("POST", "/v1/chat/completions", json=CHAT | {"stream": True}) as response:
+        assert next(response.iter_lines()).startswith("data: ")
+    spans = traced.spans(2)
+    assert attributes(spans["POST /v1/chat/completions"])["http.status_code"] == 200
+    assert spans["generate"].status.description == "cancelled"
+    assert caplog.records == []
 
 
 def test_nothing_of_a_caller_but_path_and_software_is_in_a_span(traced: Traced, http: httpx.Client) -> None:
