@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -23,12 +24,24 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 
 def to_stdout(lines: bytes) -> None:
-    """Write to standard output; a closed one is nobody's error."""
+    """Write to standard output, which other writers have too; a closed one is nobody's error."""
     try:
-        sys.stdout.buffer.write(lines)
-        sys.stdout.buffer.flush()
+        for whole in _pieces(lines):
+            sys.stdout.buffer.write(whole)
+            sys.stdout.buffer.flush()
     except (OSError, ValueError):
         pass
+
+
+def _pieces(lines: bytes) -> Iterator[bytes]:
+    """Runs of whole lines that the kernel writes in one go, so that no other writer's line gets into them."""
+    start = 0
+    while start < len(lines):
+        end = len(lines)
+        if end - start > select.PIPE_BUF:
+            end = (lines.rfind(b"\n", start, start + select.PIPE_BUF) + 1) or (lines.find(b"\n", start) + 1) or end
+        yield lines[start:end]
+        start = end
 
 
 class AccessLog:
