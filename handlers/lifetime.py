@@ -68,9 +68,11 @@ class Lifetime:
         try:
             yield
         finally:
-            restore()
-            await self._end()
-            self._access.flush()
+            try:
+                await self._end()
+            finally:
+                restore()
+                self._access.flush()
             if self._traces is not None:
                 await asyncio.to_thread(self._traces.close)
 
