@@ -11,6 +11,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -56,34 +57,39 @@ async def no_sideways_scrolling(tab: Tab, width: int) -> None:
     assert await tab.run("document.documentElement.scrollWidth") <= width
 
 
-async def work(server: Server, seconds: float) -> None:
-    """Chat and embeddings, so that the charts have something to draw."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
+@asynccontextmanager
+async def at_work(server: Server) -> AsyncIterator[None]:
+    """Chat and embeddings until the block ends, so that the charts have something to draw."""
+    over = False
     chat = {"model": CHAT_MODEL, "messages": [{"role": "user", "content": "Tell a story."}], "max_tokens": 24}
     texts = {"model": EMBEDDING_MODEL, "input": ["one text", "another text"]}
 
-    async def again(path: str, body: object) -> None:
-        while loop.time() < end:
+    async def again(path: str, body: object, pause: float = 0.0) -> None:
+        while not over:
             status, _ = await asyncio.to_thread(server.post, path, body)
             assert status == 200
+            await asyncio.sleep(pause)
 
-    await asyncio.gather(
-        again("/v1/chat/completions", chat | {"stream": True}),
-        again("/v1/chat/completions", chat),
-        again("/v1/embeddings", texts),
-    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(again("/v1/chat/completions", chat | {"stream": True}))
+        group.create_task(again("/v1/chat/completions", chat))
+        # with a pause, or they leave the chats no core of a small machine
+        group.create_task(again("/v1/embeddings", texts, pause=0.15))
+        try:
+            yield
+        finally:
+            over = True
 
 
 @VIEW
 async def test_status_page_shows_the_live_cluster(
     server: Server, browser: Browser, pictures: Path, width: int, dark: bool
 ) -> None:
-    async with await browser.open(f"{server.url}/", width=width, dark=dark) as tab:
+    async with at_work(server), await browser.open(f"{server.url}/", width=width, dark=dark) as tab:
         await sign_in(tab)
         await tab.until("document.getElementById('live').textContent === 'live'", "the first frame")
         # a picture of a cluster at work takes some time of work
-        await work(server, 25.0 if "OASGATE_SCREENSHOTS" in os.environ else 4.0)
+        await asyncio.sleep(25.0 if "OASGATE_SCREENSHOTS" in os.environ else 4.0)
         await tab.until("/[1-9]/.test(document.querySelectorAll('.chart b')[1].textContent)", "tokens per second")
         await tab.until("document.querySelectorAll('#models tr').length > 1", "the list of models")
         shown = await tab.text()
