@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ...batching import Batcher, Limits
 from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import EncodeOutput, ItemError, ScoreOutput, Timing, Usage
@@ -16,9 +14,9 @@ from ..base import EngineLoadError, Reply, WorkError
 from ..batched import BatchedEngine
 from . import loading
 from .pictures import Picture, Pictures
-from .quantize import quantized
-from .runner import QueryTooLong, Runner
-from .texts import Task, Templates, Text, refuse_options, text_of
+from .runner import Runner
+from .texts import Task, Templates, Text, plain_text_of, refuse_options
+from .tokens import QueryTooLong
 
 CPU_BATCH_TOKENS = 2048
 """Best on CPUs: activations of a larger batch leave the second-level cache (bench/embed_engine.py)."""
@@ -175,11 +173,8 @@ class RetrievalEngine(BatchedEngine):
 
     async def _read(self, item: Item, wants: frozenset[str]) -> str | Picture | ItemError:
         assert self.runner is not None
-        if item.document is not None:
-            return ItemError("INVALID_INPUT", "the item has a document, which this model does not read")
-        if item.images and not self.runner.sees:
-            return ItemError("INVALID_INPUT", "the item has images, which this model does not read")
-        return await self._pictures.of(item, wants) if item.images else text_of(item)
+        seen = self.runner.sees and item.images and item.document is None
+        return await self._pictures.of(item, wants) if seen else plain_text_of(item)
 
     async def submit(self, inputs: Sequence[Text | Picture], finish: Any, reply: Reply, *, images: int = 0) -> None:
         """As every batched engine, and ``INVALID_INPUT`` for a query that leaves a document no room."""
@@ -191,12 +186,3 @@ class RetrievalEngine(BatchedEngine):
 
 def _pictures(inputs: Sequence[Text | Picture]) -> int:
     return sum(isinstance(one, Picture) for one in inputs)
-
-
-def dense_output(vectors: Sequence[Any], dims: int, work: EncodeWork) -> EncodeOutput:
-    """Vectors (or ``None``) as one (items, dims) tensor."""
-    matrix = np.zeros((len(vectors), dims), dtype=np.float32)
-    for row, vector in zip(matrix, vectors, strict=True):
-        if vector is not None:
-            row[:] = vector
-    return EncodeOutput(dense=quantized(matrix, work.output_dtype), dense_dims=dims)

@@ -16,8 +16,8 @@ from . import lean
 from .loading import cores
 from .pictures import Features, Picture, joined, patches
 from .texts import Text
+from .tokens import NO_LIMIT, Tokens
 
-NO_LIMIT = 1_000_000
 TOKENS_PER_CORE = 128
 
 
@@ -28,15 +28,6 @@ class Encoded:
     ids: list[int]
     type_ids: list[int]
     text: Text
-
-
-class QueryTooLong(ValueError):
-    """A query that leaves no room for a document. ``tokens`` of the query, ``limit`` of the pair."""
-
-    def __init__(self, tokens: int, limit: int) -> None:
-        super().__init__(f"the query has {tokens} tokens and leaves no room for documents within {limit}")
-        self.tokens = tokens
-        self.limit = limit
 
 
 class Runner:
@@ -66,8 +57,7 @@ class Runner:
         self._dtype: torch.dtype = next((p.dtype for p in model.parameters()), torch.float32)
         self.direct = self._can_be_direct()
         if self.direct:
-            self._tokenizer = _private_tokenizer(model.tokenizer)
-            self._truncation_side = model.tokenizer.truncation_side
+            self._tokens = Tokens(model.tokenizer)
             self._pad_id = model.tokenizer.pad_token_id or 0
             self.left = model.tokenizer.padding_side == "left"
             self._names = frozenset(model.tokenizer.model_input_names)
@@ -93,42 +83,21 @@ class Runner:
     def tokenize(self, inputs: Sequence[Text | Picture]) -> list[Tokenized]:
         """Raises ``QueryTooLong`` for a pair whose first part alone fills the limit."""
         done: list[Any] = [None] * len(inputs)
-        alike: dict[tuple[int, bool], list[int]] = {}
         texts: dict[int, Text] = {}
         for index, one in enumerate(inputs):
             if isinstance(one, Picture):
                 done[index] = Tokenized(self._patches, one, (False, one.wants, one.shapes()), tokens=0)
             elif self._is_direct(one):
                 texts[index] = one
-                alike.setdefault((self._width(one), one.pair is not None), []).append(index)
             else:
                 done[index] = self._measured(one)
-        for (width, pairs), indices in alike.items():
-            encodings = self._encode([texts[i] for i in indices], width, pairs=pairs)
-            for index, encoding in zip(indices, encodings, strict=True):
-                text = texts[index]
-                encoded = Encoded(encoding.ids, encoding.type_ids, text)
-                done[index] = Tokenized(len(encoding), encoded, (True, text.task, text.wants), len(encoding))
+        if not texts:
+            return done
+        encodings = self._tokens.encode(list(texts.values()), [self._width(text) for text in texts.values()])
+        for (index, text), encoding in zip(texts.items(), encodings, strict=True):
+            encoded = Encoded(encoding.ids, encoding.type_ids, text)
+            done[index] = Tokenized(len(encoding), encoded, (True, text.task, text.wants), len(encoding))
         return done
-
-    def _encode(self, texts: Sequence[Text], width: int, *, pairs: bool) -> Sequence[Any]:
-        """Encodings of at most ``width`` tokens; of pairs only the second part is cut, never the query."""
-        tokenizer = self._tokenizer
-        if not pairs:
-            if width < NO_LIMIT:
-                tokenizer.enable_truncation(width, direction=self._truncation_side)
-            single: Sequence[Any] = tokenizer.encode_batch_fast([text.prompt + text.text for text in texts])
-            return single
-        tokenizer.no_truncation()
-        queries = list(dict.fromkeys(text.prompt + text.text for text in texts))
-        room = width - tokenizer.num_special_tokens_to_add(True)
-        for encoding in tokenizer.encode_batch_fast(queries, add_special_tokens=False):
-            if len(encoding) >= room:
-                raise QueryTooLong(len(encoding), width)
-        if width < NO_LIMIT:
-            tokenizer.enable_truncation(width, strategy="only_second", direction=self._truncation_side)
-        both: Sequence[Any] = tokenizer.encode_batch_fast([(text.prompt + text.text, text.pair) for text in texts])
-        return both
 
     def _measured(self, text: Text) -> Tokenized:
         """An input that the library tokenises in the forward stage; the count is without its own templates."""
@@ -244,16 +213,6 @@ def to_numpy(values: torch.Tensor) -> NDArray[np.float32]:
     """A float32 copy on the CPU."""
     array: NDArray[np.float32] = values.float().cpu().numpy()
     return array
-
-
-def _private_tokenizer(tokenizer: Any) -> Any:
-    """A copy of the Rust tokenizer for the tokenise stage alone: truncation is a setting that changes under use."""
-    from tokenizers import Tokenizer
-
-    private = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    private.no_padding()
-    private.no_truncation()
-    return private
 
 
 def _widen(_module: Any, _args: Any, features: Features) -> Features:

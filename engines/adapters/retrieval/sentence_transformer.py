@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
@@ -16,7 +15,8 @@ from ...protocol.work import EncodeWork
 from ..base import EngineLoadError
 from ..files import model_files
 from . import loading
-from .engine import RetrievalEngine, dense_output
+from .engine import RetrievalEngine
+from .outputs import cosines, dense_output
 from .pictures import Features
 from .quantize import quantized
 from .runner import Runner, to_numpy
@@ -106,6 +106,4 @@ class SentenceTransformerEngine(RetrievalEngine):
         return output
 
     def scores(self, rows: Sequence[Any]) -> ScoreOutput:
-        matrix = np.stack(rows).astype(np.float64)
-        matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
-        return ScoreOutput(scores=(matrix[1:] @ matrix[0]).tolist(), kind="similarity")
+        return cosines(rows)

@@ -36,6 +36,15 @@ def text_of(item: Item) -> str | ItemError:
     return item.text
 
 
+def plain_text_of(item: Item) -> str | ItemError:
+    """The text of an item for a model that reads nothing else; what else the item has is an error."""
+    if item.document is not None:
+        return ItemError("INVALID_INPUT", "the item has a document, which this model does not read")
+    if item.images:
+        return ItemError("INVALID_INPUT", "the item has images, which this model does not read")
+    return text_of(item)
+
+
 def refuse_options(options: Mapping[str, Any], place: str) -> None:
     """What the handler left of a request's options is nothing that these engines can do.
 

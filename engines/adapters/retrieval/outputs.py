@@ -1,0 +1,28 @@
+"""From vectors, one row for each text, to what the protocol calls an output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...protocol.events import EncodeOutput, ScoreOutput
+from ...protocol.work import EncodeWork
+from .quantize import quantized
+
+
+def dense_output(vectors: Sequence[Any], dims: int, work: EncodeWork) -> EncodeOutput:
+    """Vectors (or ``None``) as one (items, dims) tensor."""
+    matrix = np.zeros((len(vectors), dims), dtype=np.float32)
+    for row, vector in zip(matrix, vectors, strict=True):
+        if vector is not None:
+            row[:] = vector
+    return EncodeOutput(dense=quantized(matrix, work.output_dtype), dense_dims=dims)
+
+
+def cosines(vectors: Sequence[Any]) -> ScoreOutput:
+    """The cosine of the first vector, the query's, with each of the others."""
+    matrix = np.stack(vectors).astype(np.float64)
+    matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
+    return ScoreOutput(scores=(matrix[1:] @ matrix[0]).tolist(), kind="similarity")
