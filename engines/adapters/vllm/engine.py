@@ -7,25 +7,26 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from vllm.exceptions import GracefulHTTPError, VLLMClientError
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import SamplingParams
-from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from ...protocol.catalog import ModelEntry, Profile
 from ...protocol.events import GenerateOutput, Timing, Usage
 from ...protocol.work import ExtractWork, GenerateWork, Work
-from ..base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
+from ..base import EngineDead, EngineStatus, Reply, WorkError
 from ..documents.reader import Reader
 from ..files import model_files
-from . import contradictions, extraction, guard, processes
+from . import contradictions, extraction, processes
 from .adapters import Adapters
 from .beams import BeamSearch
 from .grammar import Grammars
+from .launch import launched
 from .logprobs import Vocabulary, of_prompt
 from .options import chat_template, engine_args
 from .outputs import Choice
@@ -35,8 +36,6 @@ from .sampling import parameters, room_for_output
 from .stats import Stats
 
 log = logging.getLogger("sie.vllm")
-
-PROGRESS_EVERY = 10.0
 
 
 class Prepared:
@@ -73,13 +72,8 @@ class VllmEngine:
         model = await asyncio.to_thread(model_files, self._profile)
         template = chat_template(self._profile)
         log.info("model %s: loading %s", self._name, model)
-        guard.start()
-        ticker = asyncio.create_task(self._tell_progress())
-        try:
-            with self._family.watch():
-                self._llm = llm = await asyncio.to_thread(self._start, model)
-        finally:
-            ticker.cancel()
+        arguments = partial(engine_args, self._entry, self._profile, model)
+        self._llm = llm = await launched(self._name, arguments, self._stats, self._family)
         config, tokenizer = llm.model_config, llm.renderer.tokenizer
         loadtime = self._profile.loadtime
         tool_parser = loadtime.get("tool_call_parser")
@@ -95,25 +89,6 @@ class VllmEngine:
         self._adapters = Adapters(self._profile.lora_paths)
         self._parsers = Parsers(tokenizer, config, tool_parser, loadtime.get("reasoning_parser"))
         log.info("model %s: ready, %s, context of %d tokens", self._name, config.dtype, self._context_length)
-
-    def _start(self, model: str) -> AsyncLLM:
-        try:
-            arguments = engine_args(self._entry, self._profile, model)
-            context = UsageContext.ENGINE_CONTEXT
-            return AsyncLLM.from_engine_args(arguments, usage_context=context, stat_loggers=[self._stats])
-        except EngineLoadError:
-            raise
-        except Exception as error:
-            # these are vLLM's for a model or an option it cannot serve; a process that died may do better next time
-            permanent = isinstance(error, ValueError | OSError | NotImplementedError | TypeError)
-            message = f"{type(error).__name__}: {error}"
-            raise EngineLoadError(message, error_class=type(error).__name__, permanent=permanent) from error
-
-    async def _tell_progress(self) -> None:
-        started = time.monotonic()
-        while True:
-            await asyncio.sleep(PROGRESS_EVERY)
-            log.info("model %s: still loading after %.0f s", self._name, time.monotonic() - started)
 
     async def run(self, work: Work, reply: Reply) -> None:
         """Generate, or extract by generating. Cancelling the task aborts the generation within one step.
