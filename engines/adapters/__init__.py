@@ -9,6 +9,7 @@ from .base import Engine, EngineLoadError
 
 _FACTORIES: dict[EngineKind, str] = {
     "vllm": "engines.adapters.vllm",
+    "vllm_pooling": "engines.adapters.vllm.pooling",
     "sentence_transformer": "engines.adapters.retrieval",
     "sparse_encoder": "engines.adapters.retrieval",
     "multi_vector_encoder": "engines.adapters.retrieval",

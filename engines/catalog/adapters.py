@@ -9,6 +9,7 @@ from engines.protocol.catalog import EngineKind
 
 NATIVE: dict[str, EngineKind] = {
     "engines.adapters.vllm": "vllm",
+    "engines.adapters.vllm.pooling": "vllm_pooling",
     "engines.adapters.retrieval.sentence_transformer": "sentence_transformer",
     "engines.adapters.retrieval.sparse_encoder": "sparse_encoder",
     "engines.adapters.retrieval.multi_vector_encoder": "multi_vector_encoder",
@@ -84,6 +85,18 @@ _REFUSED: dict[str, str] = {
     "fake": "a test double is never served",
 }
 
+_VLLM_POOLS = {
+    "sparse": "sparse vectors are engines.adapters.retrieval.sparse_encoder's",
+    "multivector": "token vectors are engines.adapters.retrieval.multi_vector_encoder's",
+    "image": "images are engines.adapters.retrieval.sentence_transformer's",
+    "audio": "nothing here makes vectors or scores of it",
+    "video": "nothing here makes vectors or scores of it",
+    "document": "nothing here makes vectors or scores of it",
+    "generate": "to generate is engines.adapters.vllm's, in an entry of its own",
+    "extract": "to extract is engines.adapters.vllm's, in an entry of its own",
+}
+"""What an entry may ask for and vLLM's pooling engine does not do, and where it is done."""
+
 _PACKAGES = ("sie_server.adapters.", "sie_server_rust.adapters.")
 
 
@@ -96,16 +109,33 @@ def module_of(adapter_path: str) -> str:
     return adapter_path.partition(":")[0]
 
 
-def engine_for(adapter_path: str, tasks: Collection[str], outputs: Collection[str]) -> EngineKind:
-    """The engine for an adapter path of a model with these tasks and vector kinds.
+def engine_for(
+    adapter_path: str, tasks: Collection[str], outputs: Collection[str], inputs: Collection[str]
+) -> EngineKind:
+    """The engine for an adapter path of a model with these tasks, vector kinds and kinds of input.
 
     Raises:
-        Unservable: none fits, or the one that fits is not built yet.
+        Unservable: none fits, or the one that fits is not built yet or does not do one of these.
     """
     kind = _kind(adapter_path, tasks, outputs)
     if kind not in IMPLEMENTED:
         raise Unservable(f"adapter {adapter_path!r} needs the engine {kind!r}, which is not built yet")
+    if kind == "vllm_pooling":
+        _check_pooling(adapter_path, {*tasks, *outputs, *inputs})
+    if module_of(adapter_path) == "engines.adapters.vllm" and not {"generate", "extract"} & set(tasks):
+        raise Unservable(
+            f"adapter {adapter_path!r} generates; vLLM's vectors and scores are engines.adapters.vllm.pooling's"
+        )
     return kind
+
+
+def _check_pooling(adapter_path: str, asked: Collection[str]) -> None:
+    """Refuse what is asked of vLLM's pooling engine and is done elsewhere, or nothing that it does."""
+    for what, where in _VLLM_POOLS.items():
+        if what in asked:
+            raise Unservable(f"adapter {adapter_path!r} does not do {what!r}: {where}")
+    if not {"dense", "score"} & set(asked):
+        raise Unservable(f"adapter {adapter_path!r}: the model names no dense vectors and no scores")
 
 
 def known_modules() -> list[str]:

@@ -40,12 +40,13 @@ def build(values: dict[str, Any], lines: Lines) -> tuple[ModelEntry, dict[str, s
     source = values.get("source") or values.get("hf_id")
     if not source:
         raise Unservable("the model has neither hf_id nor source")
+    inputs = tuple(kind for kind in INPUTS if (values.get("inputs") or {}).get(kind)) or ("text",)
     built: dict[str, Profile] = {}
     refused: dict[str, str] = {}
     for profile, fields in profiles.items():
         path = _adapter_path(profile, fields, lines)
         try:
-            built[profile] = _profile(profile, fields, source, engine_for(path, names, list(dims)))
+            built[profile] = _profile(profile, fields, source, engine_for(path, names, list(dims), inputs))
         except Unservable as error:
             if profile == "default":
                 raise
@@ -54,7 +55,7 @@ def build(values: dict[str, Any], lines: Lines) -> tuple[ModelEntry, dict[str, s
     entry = ModelEntry(
         name=name,
         revision=values.get("hf_revision"),
-        inputs=tuple(kind for kind in INPUTS if (values.get("inputs") or {}).get(kind)) or ("text",),
+        inputs=inputs,
         tasks=_tasks(names, engine),
         dims=_served(dims, engine),
         max_sequence_length=values.get("max_sequence_length"),
@@ -76,6 +77,7 @@ def _tasks(names: list[str], engine: EngineKind) -> tuple[Task, ...]:
 def _served(dims: dict[str, int], engine: EngineKind) -> dict[str, int]:
     """The vector kinds that the engine really gives."""
     gives = {
+        "vllm_pooling": ("dense",),
         "sentence_transformer": ("dense", "multivector"),
         "sparse_encoder": ("sparse",),
         "multi_vector_encoder": ("multivector",),

@@ -9,6 +9,7 @@ import msgspec
 
 EngineKind = Literal[
     "vllm",
+    "vllm_pooling",
     "sentence_transformer",
     "sparse_encoder",
     "multi_vector_encoder",

@@ -182,6 +182,37 @@ def test_a_model_that_nothing_can_serve_is_refused_by_name_with_the_reason(tmp_p
         catalog.resolve("ORG__model:short")
 
 
+POOLING = "engines.adapters.vllm.pooling:VllmPoolingEngine"
+
+
+def test_an_entry_may_ask_for_vectors_and_scores_of_vllm(tmp_path):
+    text = GOOD.replace(PATH, POOLING).replace("score: null", "score: {}")
+    (model,) = load_text(tmp_path, text).models()
+    assert model.profiles["default"].engine == "vllm_pooling"
+    assert model.outputs == ("dense", "score")
+    assert model.bundles == ("default",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "instead", "reason"),
+    [
+        ("sparse: null", "sparse: {dim: 30522}", "does not do 'sparse': sparse vectors are engines.adapters.retrieval"),
+        ("multivector: null", "multivector: {dim: 384}", "does not do 'multivector'"),
+        ("image: false", "image: true", "does not do 'image'"),
+        ("audio: false", "audio: true", "does not do 'audio'"),
+        ("extract: null", "extract: {}", "does not do 'extract'"),
+        ("dense: {dim: 384}", "dense: null", "names no dense vectors and no scores"),
+        (POOLING, "engines.adapters.vllm:VllmEngine", "generates; vLLM's vectors and scores are"),
+    ],
+)
+def test_what_vllm_does_not_pool_is_refused_by_name_when_the_files_are_read(tmp_path, asked, instead, reason):
+    catalog = load_text(tmp_path, GOOD.replace(PATH, POOLING).replace(asked, instead))
+    assert catalog.models() == []
+    (refused,) = catalog.refused
+    assert (refused.name, refused.malformed) == ("org/model", False)
+    assert reason in refused.reason
+
+
 def test_a_profile_that_nothing_can_serve_costs_only_itself(tmp_path):
     path = "sie_server.adapters.donut:DonutAdapter"
     catalog = load_text(

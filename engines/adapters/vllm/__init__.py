@@ -1,4 +1,4 @@
-"""Generation with vLLM's ``AsyncLLM``. vLLM is imported when the first engine is created."""
+"""Generation with vLLM's ``AsyncLLM``, and beside it ``pooling``. vLLM is imported when the first engine is created."""
 
 from __future__ import annotations
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from vllm import AsyncEngineArgs
+from vllm.config import PoolerConfig
 
 from ...protocol.catalog import ModelEntry, Profile
 from ..base import EngineLoadError
 from ..documents.reader import OPTIONS as DOCUMENT_OPTIONS
+from ..retrieval.loading import device, precision
 from .adapters import max_rank
 
 log = logging.getLogger("sie.vllm")
@@ -38,6 +40,22 @@ ELSEWHERE = frozenset((
     "memory_footprint_bytes", "served_model_name", "speculative_needs_extra_buffer", *DOCUMENT_OPTIONS,
 ))
 """Options read by other parts, or that describe what vLLM finds out by itself."""
+
+POOLING = frozenset((
+    "trust_remote_code", "code_revision", "tokenizer", "tokenizer_mode", "load_format", "config_format", "model_impl",
+    "quantization", "kv_cache_dtype", "kv_cache_memory_bytes", "gpu_memory_utilization", "cpu_offload_gb", "block_size",
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "distributed_executor_backend",
+    "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching", "enable_chunked_prefill", "enforce_eager",
+    "async_scheduling", "seed", "hf_overrides", "mem_fraction_static", "max_seq_length", "matmul_precision",
+    "disable_cuda_graph", "attention_backend",
+))
+"""Options that mean something to a model that pools."""
+
+POOLING_ELSEWHERE = frozenset((
+    "normalize", "pooling", "default_instruction", "query_prefix", "doc_prefix", "query_max_length", "doc_max_length",
+    "score_mode", "max_pending_tokens", "max_concurrent_requests", "memory_footprint_bytes", "served_model_name",
+))
+"""The same for what the pooling engine reads by itself."""
 # fmt: on
 
 GRAMMAR_BACKENDS = {"xgrammar": "xgrammar", "llguidance": "guidance", "guidance": "guidance", "outlines": "outlines"}
@@ -84,21 +102,12 @@ def engine_args(entry: ModelEntry, profile: Profile, model: str) -> AsyncEngineA
         EngineLoadError: an option is unknown, or has a value that vLLM has nothing for.
     """
     gpu = torch.cuda.is_available()
-    arguments: dict[str, Any] = {
-        "model": model,
-        "served_model_name": entry.name,
-        "revision": None if Path(model).is_dir() else entry.revision,
-        "disable_log_stats": True,
-        "use_tqdm_on_load": False,
+    arguments = _of_machine(entry, profile, model, gpu) | {
         "max_model_len": entry.generation.context_length if entry.generation else None,
         "max_logprobs": 20,
         # white space between JSON tokens is where small models lose themselves
         "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
     }
-    if profile.compute_precision:
-        arguments["dtype"] = profile.compute_precision
-    if not gpu:
-        arguments |= _on_cpu(profile)
     if profile.lora_paths:
         arguments |= _lora(profile.lora_paths, gpu)
     for option, value in profile.loadtime.items():
@@ -109,6 +118,44 @@ def engine_args(entry: ModelEntry, profile: Profile, model: str) -> AsyncEngineA
 
         arguments["reasoning_parser"] = REASONING_NAMES.get(reasoning, reasoning)
     return AsyncEngineArgs(**arguments)
+
+
+def pooling_args(entry: ModelEntry, profile: Profile, model: str, pooling: str | None) -> AsyncEngineArgs:
+    """Arguments of an ``AsyncLLM`` that pools; ``pooling`` is how, by vLLM's name, ``None``: the model's way.
+
+    Raises:
+        EngineLoadError: an option is unknown, means nothing to a model that pools, or has a value that vLLM has
+            nothing for.
+    """
+    gpu = torch.cuda.is_available()
+    arguments = _of_machine(entry, profile, model, gpu)
+    arguments["runner"] = "pooling"
+    # by itself vLLM takes float16, which CPUs compute at a third of bfloat16's speed
+    arguments["dtype"] = str(precision(profile.compute_precision, device())).removeprefix("torch.")
+    arguments["pooler_config"] = PoolerConfig(seq_pooling_type=pooling)
+    if entry.max_sequence_length:
+        # a text is not cut into several batches
+        arguments["max_num_batched_tokens"] = max(profile.max_batch_tokens, entry.max_sequence_length)
+    for option, value in profile.loadtime.items():
+        if option in POOLING:
+            arguments |= _translated(option, value, gpu)
+        elif option not in POOLING_ELSEWHERE:
+            raise _refusal(f"loadtime.{option} where a model pools")
+    return AsyncEngineArgs(**arguments)
+
+
+def _of_machine(entry: ModelEntry, profile: Profile, model: str, gpu: bool) -> dict[str, Any]:
+    """What every engine on this machine has."""
+    arguments: dict[str, Any] = {
+        "model": model,
+        "served_model_name": entry.name,
+        "revision": None if Path(model).is_dir() else entry.revision,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+    }
+    if profile.compute_precision:
+        arguments["dtype"] = profile.compute_precision
+    return arguments if gpu else arguments | _on_cpu(profile)
 
 
 def _on_cpu(profile: Profile) -> dict[str, Any]:

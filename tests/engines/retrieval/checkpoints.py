@@ -55,10 +55,10 @@ def word_tokenizer(longest: int = 64) -> PreTrainedTokenizerFast:
     )
 
 
-def backbones(root: Path) -> dict[str, Path]:
-    """BERT: plain, with a language-model head, with heads of one and two labels."""
+def backbones(root: Path, **size: int) -> dict[str, Path]:
+    """BERT: plain, with a language-model head, with heads of one and two labels. ``size`` goes before ``SIZE``."""
     torch.manual_seed(7)
-    config = BertConfig(vocab_size=5 + len(WORDS), max_position_embeddings=64, **SIZE)
+    config = BertConfig(vocab_size=5 + len(WORDS), max_position_embeddings=64, **{**SIZE, **size})
     tokenizer = word_tokenizer()
     paths: dict[str, Path] = {}
     for name, model in {

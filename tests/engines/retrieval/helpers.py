@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.adapters import create
+from engines.adapters.base import Engine
+from engines.protocol.catalog import ModelEntry, Profile
 from engines.protocol.events import Tensor, Timing, Usage
 from engines.protocol.work import EncodeWork, Item, ScoreWork
 
@@ -60,3 +63,13 @@ def sentences(count: int, seed: int = 0, longest: int = 40) -> list[str]:
 
 def cosines(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+
+
+def pooling_engine(source: str, *, tasks: Any, dims: dict[str, int], **fields: Any) -> Engine:
+    """An engine of vLLM's pooling runner, not loaded yet; ``fields`` are those of its profile."""
+    longest = fields.pop("max_sequence_length", None)
+    profile = Profile(name="default", engine="vllm_pooling", adapter_path="tests", source=source, **fields)
+    profiles = {"default": profile}
+    return create(
+        ModelEntry(name="tested", tasks=tasks, dims=dims, max_sequence_length=longest, profiles=profiles), profile
+    )
