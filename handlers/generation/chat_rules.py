@@ -8,7 +8,12 @@ from generated.sie import models
 
 from ..errors import InvalidField, UnsupportedField
 from . import tools
-from .common_rules import biases_name_tokens, stops_are_not_empty, top_logprobs_need_logprobs
+from .common_rules import (
+    biases_name_tokens,
+    stops_are_not_empty,
+    temperature_is_not_too_hot,
+    top_logprobs_need_logprobs,
+)
 from .fields import given
 from .grammar import FORMATS
 from .message_rules import images_are_few, messages_keep_their_rules
@@ -72,6 +77,7 @@ CHAT_RULES: Final[tuple[Rule[Body], ...]] = (
     top_logprobs_need_logprobs,
     stops_are_not_empty,
     biases_name_tokens,
+    temperature_is_not_too_hot,
     tool_choice_needs_tools,
     named_tool_is_known,
     response_format_is_known,

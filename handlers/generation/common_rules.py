@@ -10,6 +10,20 @@ from ..errors import InvalidField
 from .fields import given
 
 MAX_TOKEN_ID: Final = 2**31 - 1
+MAX_TEMPERATURE: Final = 2.0
+"""vLLM's limit; the document has none."""
+
+
+def temperature_is_not_too_hot(
+    body: models.ChatCompletionRequest | models.CompletionsRequest | models.ResponsesRequest | models.GenerateRequest,
+) -> None:
+    engine_takes_temperature("temperature", given(body.temperature))
+
+
+def engine_takes_temperature(param: str, temperature: float | None) -> None:
+    """Refuse by name what the engine would."""
+    if temperature is not None and temperature > MAX_TEMPERATURE:
+        raise InvalidField(param, f"'{param}' must not be above {MAX_TEMPERATURE:g}")
 
 
 def top_logprobs_need_logprobs(body: models.ChatCompletionRequest | models.GenerateRequest) -> None:

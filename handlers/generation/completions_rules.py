@@ -7,7 +7,7 @@ from typing import Final
 from generated.sie import models
 
 from ..errors import InvalidField, UnsupportedField
-from .common_rules import stops_are_not_empty
+from .common_rules import stops_are_not_empty, temperature_is_not_too_hot
 from .fields import given
 from .rules import Rule
 
@@ -34,4 +34,9 @@ def prompt_text(body: Body) -> str:
     return body.prompt if isinstance(body.prompt, str) else str(body.prompt[0])
 
 
-COMPLETIONS_RULES: Final[tuple[Rule[Body], ...]] = (prompt_is_one_text, one_candidate, stops_are_not_empty)
+COMPLETIONS_RULES: Final[tuple[Rule[Body], ...]] = (
+    prompt_is_one_text,
+    one_candidate,
+    stops_are_not_empty,
+    temperature_is_not_too_hot,
+)

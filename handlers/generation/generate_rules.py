@@ -7,7 +7,13 @@ from typing import Final
 from generated.sie import models
 
 from ..errors import InvalidField, UnsupportedField
-from .common_rules import biases_name_tokens, stops_are_not_empty, top_logprobs_need_logprobs
+from .common_rules import (
+    biases_name_tokens,
+    engine_takes_temperature,
+    stops_are_not_empty,
+    temperature_is_not_too_hot,
+    top_logprobs_need_logprobs,
+)
 from .fields import given
 from .rules import Rule
 
@@ -29,11 +35,33 @@ def profile_is_the_default(body: Body) -> None:
         raise InvalidField("options.profile", "Only 'default'; name another profile in the path as 'model:profile'")
 
 
+def default_temperature_is_not_too_hot(body: Body) -> None:
+    default = default_sampling(body)
+    if default is not None:
+        engine_takes_temperature("options.default_sampling.temperature", given(default.temperature))
+
+
+def default_min_tokens_fit(body: Body) -> None:
+    default = default_sampling(body)
+    least = given(default.min_new_tokens) if default is not None else None
+    if least is not None and least > body.max_new_tokens:
+        param = "options.default_sampling.min_new_tokens"
+        raise InvalidField(param, f"'{param}' ({least}) is more than the most allowed tokens ({body.max_new_tokens})")
+
+
+def default_sampling(body: Body) -> models.GenerateDefaultSampling | None:
+    options = given(body.options)
+    return None if options is None else given(options.default_sampling)
+
+
 GENERATE_RULES: Final[tuple[Rule[Body], ...]] = (
     logprobs_need_a_stream,
     top_logprobs_need_logprobs,
     stops_are_not_empty,
     biases_name_tokens,
+    temperature_is_not_too_hot,
+    default_temperature_is_not_too_hot,
+    default_min_tokens_fit,
     profile_is_the_default,
 )
 

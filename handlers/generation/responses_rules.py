@@ -7,6 +7,7 @@ from typing import Final
 from generated.sie import models
 
 from ..errors import InvalidField, UnsupportedField
+from .common_rules import temperature_is_not_too_hot
 from .fields import given
 from .rules import Rule
 
@@ -30,4 +31,4 @@ def parts_are_text(body: Body) -> None:
                 raise InvalidField(f"{path}.text", f"A part of type '{part.type}' needs 'text'")
 
 
-RESPONSES_RULES: Final[tuple[Rule[Body], ...]] = (does_not_stream, parts_are_text)
+RESPONSES_RULES: Final[tuple[Rule[Body], ...]] = (does_not_stream, parts_are_text, temperature_is_not_too_hot)

@@ -104,7 +104,10 @@ class VllmEngine:
         started = time.perf_counter()
         if self._engine.errored:
             raise self._dead()
-        prepared = await self._prepare(work)
+        try:
+            prepared = await self._prepare(work)
+        except VLLMClientError as error:
+            raise _refusal(error) from None
         begun = time.perf_counter()
         reply.admitted(prompt_tokens=len(prepared.tokens))
         self._costs[work.request_id] = len(prepared.tokens) + (prepared.params.max_tokens or 0) * prepared.params.n
@@ -184,12 +187,13 @@ class VllmEngine:
         except GracefulHTTPError as error:
             raise WorkError("RESOURCE_EXHAUSTED", error.message, retry_after=5) from None
         except VLLMClientError as error:
-            param = getattr(error, "parameter", None)
-            raise WorkError("invalid_request", str(error.args[0] if error.args else error), param=param) from None
+            raise _refusal(error) from None
         except EngineGenerateError as error:
             if self._engine.errored:
                 raise self._dead() from None
             cause = error.__cause__
+            if isinstance(cause, VLLMClientError):
+                raise _refusal(cause) from None
             log.error("request %s: the engine failed", work.request_id, exc_info=cause)
             raise WorkError("inference_error", f"the engine failed: {type(cause).__name__}: {cause}") from None
         return usage, first or time.perf_counter(), rest
@@ -255,6 +259,12 @@ class VllmEngine:
                 llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown, 0.5)
         await asyncio.to_thread(self._family.end)
+
+
+def _refusal(error: VLLMClientError) -> WorkError:
+    """What vLLM blames on the request, with the name of the field where vLLM knows it."""
+    message = str(error.args[0] if error.args else error)
+    return WorkError("invalid_request", message, param=getattr(error, "parameter", None))
 
 
 def _ranked(outputs: list[CompletionOutput], n: int, stream: bool) -> list[tuple[int, CompletionOutput]]:

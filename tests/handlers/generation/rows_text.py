@@ -227,6 +227,10 @@ def options(rows: Rows) -> None:
         rows.takes(f"{at} {good}", {at: good})
         rows.takes(f"{at} null", {at: None})
         rows.refuses(f"{at} {bad}", {at: bad}, at)
+    hot, least = "options.default_sampling.temperature", "options.default_sampling.min_new_tokens"
+    rows.refuses(f"{hot} beyond the engine's", {hot: 2.01}, hot)
+    rows.takes(f"{least} of all tokens", {least: 8}, {"sampling.min_tokens": 8})
+    rows.refuses(f"{least} above max_new_tokens", {least: 9}, least)
     rows.refuses("default_sampling text", {"options.default_sampling": "x"}, "options.default_sampling")
     odd = "options.default_sampling.seed"
     rows.refuses("default_sampling with an unknown key", {odd: 1}, odd, UNSUPPORTED)

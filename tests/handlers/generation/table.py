@@ -93,7 +93,7 @@ class Rows:
 
     def samplers(self, penalties: bool = True) -> None:
         """Temperature, nucleus and penalties."""
-        self.number("temperature", "sampling.temperature", [0, 0.7, 2.5], [-0.1])
+        self.number("temperature", "sampling.temperature", [0, 0.7, 2], [-0.1, 2.01, 1e300])
         self.number("top_p", "sampling.top_p", [0.1, 1], [0, -1, 1.01])
         if penalties:
             for field in ("frequency_penalty", "presence_penalty"):

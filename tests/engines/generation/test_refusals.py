@@ -1,0 +1,60 @@
+"""What vLLM itself refuses is the caller's fault, wherever vLLM says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from vllm.exceptions import VLLMValidationError
+from vllm.v1.engine.exceptions import EngineGenerateError
+
+from engines.adapters.base import WorkError
+from engines.adapters.vllm.engine import Prepared, VllmEngine
+from engines.protocol.events import FailureCode
+
+from .helpers import Recorder, entry, work
+
+REFUSAL = VLLMValidationError("top_k is odd", parameter="top_k", value=3)
+
+
+class Refusing(VllmEngine):
+    """Refuses with ``fault`` while the work is prepared, or in the engine."""
+
+    def __init__(self, fault: Exception, *, early: bool) -> None:
+        model = entry()
+        super().__init__(model, model.profiles["default"])
+        self.fault, self.early = fault, early
+        self._llm: Any = SimpleNamespace(errored=False)
+
+    async def _prepare(self, work: Any) -> Prepared:
+        if self.early:
+            raise self.fault
+        params: Any = SimpleNamespace(max_tokens=1, n=1, structured_outputs=None)
+        return Prepared("hi", [1], params, None, None)  # type: ignore[arg-type]  # nothing reads the plan
+
+    def _choice(self, *_of: Any) -> Any:
+        return None
+
+    async def _outputs(self, *_of: Any) -> AsyncGenerator[Any]:  # type: ignore[override]
+        raise EngineGenerateError from self.fault
+        yield
+
+
+@pytest.mark.parametrize(
+    ("fault", "early", "code", "param"),
+    [
+        (REFUSAL, True, "invalid_request", "top_k"),
+        (REFUSAL, False, "invalid_request", "top_k"),
+        (ValueError("odd"), False, "inference_error", None),
+    ],
+    ids=["before admission", "in the engine", "a fault of the engine"],
+)
+async def test_what_vllm_refuses_is_the_requests_fault(
+    fault: Exception, early: bool, code: FailureCode, param: str | None
+) -> None:
+    with pytest.raises(WorkError) as raised:
+        await Refusing(fault, early=early).run(work("hi"), Recorder())
+    assert (raised.value.code, raised.value.param) == (code, param)
+    assert "odd" in raised.value.message and "parameter=" not in raised.value.message
