@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.live import ADMIN_KEY, KEY, Server
+
+# how long an example takes says something of the machine, not of the code
+hypothesis.settings.register_profile("untimed", parent=hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

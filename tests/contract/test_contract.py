@@ -36,7 +36,7 @@ def _pools_go_again(base_url: str) -> Iterator[None]:
 
 
 @SCHEMA.exclude(operation_id=sorted(PENDING)).parametrize()
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @pytest.mark.timeout(900)
 def test_operation_keeps_its_contract(case: schemathesis.Case, base_url: str) -> None:
     affordable(case)

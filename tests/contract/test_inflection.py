@@ -40,7 +40,7 @@ def obey(case: schemathesis.Case) -> None:
 
 
 @SCHEMA.parametrize()
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @pytest.mark.timeout(900)
 def test_operation_keeps_its_contract(case: schemathesis.Case, base_url: str) -> None:
     obey(case)

@@ -64,7 +64,7 @@ def garden(tmp_path_factory: pytest.TempPathFactory) -> TestClient[Litestar]:
 
 
 @SCHEMA.parametrize()
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_every_operation_keeps_its_contract(case: schemathesis.Case, garden: TestClient[Litestar]) -> None:
     response = case.call_and_validate(base_url="http://garden.test", app=garden.app)
     ANSWERS[case.operation.definition.raw["operationId"], response.status_code] += 1

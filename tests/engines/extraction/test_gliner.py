@@ -107,7 +107,7 @@ def find(relex_path: str) -> Iterator[Callable[[list[str]], Any]]:
 PIECES = (*HARD, "paris ", "red fish. ", "cat ")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=60), min_size=1, max_size=4))
 def test_offsets_slice_the_text_whatever_it_is_made_of(find: Any, pieces: list[list[str]]) -> None:
     given_texts = ["".join(of_text) for of_text in pieces]

@@ -66,7 +66,7 @@ def test_entities_are_those_of_the_library(find: Any, pipeline: Any) -> None:
     assert all("error" not in result for result in results)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.sampled_from((*HARD, "Barack Obama ", "in Paris. ", "New York ", "$5 ")), max_size=12)))
 def test_offsets_slice_the_text_whatever_it_is_made_of(find: Any, pieces: list[list[str]]) -> None:
     texts = ["".join(of_text) for of_text in pieces]
@@ -74,7 +74,7 @@ def test_offsets_slice_the_text_whatever_it_is_made_of(find: Any, pieces: list[l
         assert exact(text, result)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=80))
 def test_offsets_slice_any_text(find: Any, text: str) -> None:
     (result,) = find([text])

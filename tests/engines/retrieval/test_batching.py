@@ -356,7 +356,7 @@ async def test_timing_adds_up() -> None:
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=90)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     requests=st.lists(LENGTHS, min_size=1, max_size=12),
     budget=st.integers(1, 600),

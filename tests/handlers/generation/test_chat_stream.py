@@ -201,7 +201,7 @@ def scripted(parts: list[dict[str, Any]]) -> list[Delta]:
     return [*deltas, delta(finish_reason="stop")]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(pieces)
 def test_the_joined_stream_is_the_whole_answer(parts: list[dict[str, Any]]) -> None:
     """However the worker cuts its output, role, text, logprobs and calls add up to the blocking answer."""

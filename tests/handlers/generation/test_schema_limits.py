@@ -144,7 +144,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(schemas, values)
 def test_an_inlined_schema_means_the_same(schema: Any, value: Any) -> None:
     root = {"$defs": {"n": {"type": "number"}}, "allOf": [schema]}

@@ -29,7 +29,7 @@ def native() -> GenerateWriter:
     return GenerateWriter("rid", 10.0, lambda: 11.5)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(PIECES)
 def test_completion_chunks_add_up(pieces: list[str]) -> None:
     writer = CompletionWriter(WHO)
@@ -58,7 +58,7 @@ def test_a_completion_stream_that_fails() -> None:
         writer.complete(completed())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(PIECES)
 def test_native_chunks_add_up(pieces: list[str]) -> None:
     writer = native()
