@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from typing import Any
 
 from vllm.outputs import CompletionOutput
@@ -13,6 +14,8 @@ from .logprobs import Alignment, Vocabulary, entries, named_by_id
 from .thinking import Thinking
 from .toolcalls import CallPart, ToolCalls
 
+SIGN_OF_LIFE_S = 1.0
+"""Seconds after which a choice that holds its text back says that it goes on: its caller counts the silence."""
 FINISH: dict[str, FinishReason] = {"length": "length", "abort": "cancelled"}
 
 
@@ -45,6 +48,7 @@ class Choice:
         self._said = 0
         self._calls = 0
         self._tokens = 0
+        self._sent_at = time.monotonic()
 
     def take(self, output: CompletionOutput) -> None:
         """Send what one output of the engine adds.
@@ -59,8 +63,10 @@ class Choice:
         logprobs = self._logprobs(output, last)
         self._tokens += len(output.token_ids)
         calls = [self._call(part) for part in parts]
-        if not (thought or text or calls or logprobs or last):
+        now = time.monotonic()
+        if not (thought or text or calls or logprobs or last) and now - self._sent_at < SIGN_OF_LIFE_S:
             return  # nothing is certain yet; its tokens are counted with the next delta
+        self._sent_at = now
         self._reply.delta(
             choice=self._index,
             text=text,

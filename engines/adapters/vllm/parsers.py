@@ -152,6 +152,10 @@ class Plan:
             )
         except ValueError as error:
             raise WorkError("invalid_request", str(error), param="tools") from None
+        if isinstance(schema, dict) and self._choice == "required":
+            # vLLM leaves the elements open: the model could write on, unseen, after a whole call
+            for element in schema["items"]["anyOf"]:
+                element["additionalProperties"] = False
         return Grammar("json_schema", schema if isinstance(schema, str) else json.dumps(schema))
 
     def answer_begins(self, prompt: Sequence[int]) -> bool | None:

@@ -66,6 +66,21 @@ async def test_required_calls_are_functions_of_the_request(engine: Engine, strea
     assert got.choices[0].finish == "tool_calls"
 
 
+async def test_a_required_call_ends_with_its_arguments(engine: Engine) -> None:
+    """The element of the forced list is closed: nothing is written, and paid for, behind the call."""
+    empty = {"type": "object", "properties": {}, "additionalProperties": False}
+    item = work(
+        user("x"),
+        sampling={"max_tokens": 250, "temperature": 0},
+        tools=[{"type": "function", "function": {"name": "f", "parameters": empty}}],
+        tool_choice="required",
+        parallel_tool_calls=False,
+    )
+    got = await answer(engine, item)
+    assert got.choices[0].joined == [("f", "{}")]
+    assert got.usage.completion_tokens < 60
+
+
 async def test_a_streamed_forced_call_equals_the_whole_one(engine: Engine) -> None:
     for choice in ("required", {"type": "function", "function": {"name": "clock"}}):
         options: dict[str, Any] = {"sampling": {"max_tokens": 120}, "tools": TOOLS, "tool_choice": choice}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.adapters.vllm import outputs as outputs_module
 from engines.adapters.vllm.outputs import Choice
 from engines.adapters.vllm.thinking import Marked
 from engines.adapters.vllm.toolcalls import JSON_CALL, Automatic, Named, Parsed
@@ -148,3 +149,26 @@ def test_calls_and_what_follows_them_are_not_described(tokens: list[int], sizes:
 def test_a_forced_call_has_no_text_and_no_entries(sizes: list[int]) -> None:
     choice = heard([IDS["Hel"], IDS["lo"], END], sizes, tool_calls=Named("f"))
     assert (choice.text, choice.logprobs, choice.joined) == ("", [], [("f", "Hello")])
+
+
+@pytest.mark.parametrize(("patience", "signs"), [(0.0, True), (1000.0, False)])
+def test_a_choice_that_holds_its_text_back_says_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, patience: float, signs: bool
+) -> None:
+    monkeypatch.setattr(outputs_module, "SIGN_OF_LIFE_S", patience)
+    call = [IDS[text] for text in ("<tool_call>", "hm", " ", "hm", "</tool_call>")]
+    sent: list[tuple[str, int]] = []
+
+    class Noting(Recorder):
+        def delta(self, **fields: Any) -> None:
+            sent.append((fields["text"], fields["tokens"]))
+            super().delta(**fields)
+
+    reply = Noting()
+    reply.admitted()
+    choice = Choice(0, reply, tool_calls=Automatic(parse, "<tool_call>", "</tool_call>"))
+    for output in outputs([*call, END], [1]):
+        choice.take(output)
+    assert sum(tokens for _, tokens in sent) == len(call) + 1
+    assert (("", 1) in sent[:-1]) is signs
+    assert reply.choices[0].text == "<tool_call>hm hm</tool_call>"
