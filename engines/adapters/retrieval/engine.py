@@ -16,7 +16,7 @@ from . import loading
 from .pictures import Picture, Pictures
 from .runner import Runner
 from .texts import Task, Templates, Text, plain_text_of, refuse_options
-from .tokens import QueryTooLong
+from .tokens import NoRoom
 
 CPU_BATCH_TOKENS = 2048
 """Best on CPUs: activations of a larger batch leave the second-level cache (bench/embed_engine.py)."""
@@ -152,7 +152,10 @@ class RetrievalEngine(BatchedEngine):
             reply.admitted()
             reply.completed(usage=Usage(), timing=Timing(), output=EncodeOutput(errors=errors))
             return
-        await self.submit(inputs, finish, reply, images=_pictures(inputs))
+        try:
+            await self.submit(inputs, finish, reply, images=_pictures(inputs))
+        except NoRoom as error:
+            raise error.refusal(None) from None
 
     async def _score(self, work: ScoreWork, reply: Reply) -> None:
         refuse_options(work.options, "options")
@@ -163,7 +166,10 @@ class RetrievalEngine(BatchedEngine):
                 raise WorkError(one.code, f"{place}: {one.message}", param=place)
             needed.append(one)
         inputs = self.score_inputs(needed[0], needed[1:], work)
-        await self.submit(inputs, self.scores, reply, images=_pictures(inputs))
+        try:
+            await self.submit(inputs, self.scores, reply, images=_pictures(inputs))
+        except NoRoom as error:
+            raise error.refusal(work.max_sequence_length) from None
 
     async def _read_all(self, items: Sequence[Item], wants: frozenset[str]) -> Sequence[str | Picture | ItemError]:
         """The inputs of items; pictures are prepared side by side."""
@@ -175,13 +181,6 @@ class RetrievalEngine(BatchedEngine):
         assert self.runner is not None
         seen = self.runner.sees and item.images and item.document is None
         return await self._pictures.of(item, wants) if seen else plain_text_of(item)
-
-    async def submit(self, inputs: Sequence[Text | Picture], finish: Any, reply: Reply, *, images: int = 0) -> None:
-        """As every batched engine, and ``INVALID_INPUT`` for a query that leaves a document no room."""
-        try:
-            await super().submit(inputs, finish, reply, images=images)
-        except QueryTooLong as error:
-            raise WorkError("INVALID_INPUT", str(error), param="query") from None
 
 
 def _pictures(inputs: Sequence[Text | Picture]) -> int:

@@ -16,7 +16,7 @@ from . import lean
 from .loading import cores
 from .pictures import Features, Picture, joined, patches
 from .texts import Text
-from .tokens import NO_LIMIT, Tokens
+from .tokens import NO_LIMIT, Tokens, check_room
 
 TOKENS_PER_CORE = 128
 
@@ -81,7 +81,7 @@ class Runner:
         return min(self.max_length, (len(text.text) + len(text.prompt) + len(text.pair or "")) // 4 + 2)
 
     def tokenize(self, inputs: Sequence[Text | Picture]) -> list[Tokenized]:
-        """Raises ``QueryTooLong`` for a pair whose first part alone fills the limit."""
+        """Raises ``NoRoom`` for an input whose special tokens, or the first part of a pair, fill the limit."""
         done: list[Any] = [None] * len(inputs)
         texts: dict[int, Text] = {}
         for index, one in enumerate(inputs):
@@ -105,6 +105,7 @@ class Runner:
         if not callable(tokenizer):
             length = self._guess(text)
         else:
+            check_room(self._width(text), tokenizer, pair=text.pair is not None)
             ids = tokenizer(text.prompt + text.text, text.pair, truncation=False)["input_ids"]
             length = min(len(ids), self._width(text))
         return Tokenized(length, text, (False, text.prompt, text.task, text.wants, text.limit), length)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from engines.adapters.base import EngineDead, EngineLoadError, WorkError
 from engines.adapters.retrieval.lean import LeanEncoder
 from engines.protocol.work import EncodeWork, GenerateWork, Image, Item, Sampling, ScoreWork
+from tests.engines.retrieval import checkpoints
 from tests.engines.retrieval.helpers import MINILM, OpenEngine, array, cosines, encode, score, sentences
 
 EXACT = {"compute_precision": "float32"}
@@ -172,7 +175,37 @@ async def test_scoring_cuts_documents_and_never_the_query(open_engine: OpenEngin
         assert abs(full[0] - wanted[0]) > 1e-3
         with pytest.raises(WorkError) as refused:
             await run(score(query, ["cat"], max_sequence_length=11))
+        assert (refused.value.code, refused.value.param) == ("INVALID_INPUT", "options.max_seq_length")
+        with pytest.raises(WorkError) as refused:
+            await run(score(" ".join(["cat"] * 80), ["cat"], max_sequence_length=5000))
     assert (refused.value.code, refused.value.param) == ("INVALID_INPUT", "query")
+
+
+# [CLS] document [SEP]; with a pair also the query's two tokens and one more [SEP]
+LEAST = {"sentence_transformer": 3, "cross_encoder": 6, "multi_vector_encoder": 3, "sparse_encoder": 3}
+
+
+@pytest.mark.parametrize("kind", LEAST)
+async def test_a_cap_that_leaves_a_document_no_token_is_refused(
+    open_engine: OpenEngine, backbone: dict[str, Any], tmp_path: Path, kind: str
+) -> None:
+    make = {
+        "cross_encoder": checkpoints.cross,
+        "sparse_encoder": checkpoints.sparse,
+        "multi_vector_encoder": partial(checkpoints.late, expanded=False),
+        "sentence_transformer": lambda backbones, _path: str(backbones["plain"]),
+    }[kind]
+    dims = {"dense": 32, "multivector": 16, "sparse": 28}
+    async with open_engine(kind, make(backbone, tmp_path), dims=dims) as run:
+        for cap in range(1, 9):
+            work = score("red cat", [" ".join(["sun"] * 500)], max_sequence_length=cap)
+            if cap < LEAST[kind]:
+                with pytest.raises(WorkError, match="max_seq_length") as refused:
+                    await run(work)
+                assert (refused.value.code, refused.value.param) == ("INVALID_INPUT", "options.max_seq_length")
+            else:
+                query = 0 if kind == "cross_encoder" else 4
+                assert (await run(work)).usage.prompt_tokens == query + cap
 
 
 async def test_similarity_cuts_documents_and_never_the_query(open_engine: OpenEngine, dense_path: str) -> None:

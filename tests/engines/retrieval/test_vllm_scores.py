@@ -67,7 +67,7 @@ async def test_the_document_is_cut_and_never_the_query(engine: Engine, labels_pa
     assert reply.usage.prompt_tokens == 16
     with pytest.raises(WorkError, match="leaves no room") as error:
         await engine.run(score(query, [document], max_sequence_length=12), Recorder())
-    assert error.value.param == "query"
+    assert error.value.param == "options.max_seq_length"
 
 
 @pytest.mark.asyncio(loop_scope="module")

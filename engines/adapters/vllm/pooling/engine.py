@@ -25,7 +25,7 @@ from ...base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
 from ...files import model_files
 from ...retrieval.outputs import cosines, dense_output
 from ...retrieval.texts import Task, Templates, Text, plain_text_of, refuse_options
-from ...retrieval.tokens import NO_LIMIT, QueryTooLong, Tokens
+from ...retrieval.tokens import NO_LIMIT, NoRoom, Tokens
 from ..launch import launched
 from ..options import pooling_args
 from ..processes import Family
@@ -168,10 +168,11 @@ class VllmPoolingEngine:
         query = self._templates.apply(read[0], "query", work.instruction)
         documents = [self._templates.apply(text, "document", None, limit=limit) for text in read[1:]]
         if not self._pairs:
-            await self._submit(work.request_id, [query, *documents], lambda rows: cosines(self._vectors(rows)), reply)
+            inputs = [query, *documents]
+            await self._submit(work.request_id, inputs, lambda rows: cosines(self._vectors(rows)), reply, limit)
             return
         pairs = [Text(query.text, query.prompt, pair=one.prompt + one.text, limit=limit) for one in documents]
-        await self._submit(work.request_id, pairs, _logits, reply)
+        await self._submit(work.request_id, pairs, _logits, reply, limit)
 
     def _vectors(self, rows: Sequence[Row]) -> list[Row]:
         """Rows of the model as vectors of the entry's width."""
@@ -182,14 +183,16 @@ class VllmPoolingEngine:
 
     # --- vLLM -------------------------------------------------------------------------------------------------------
 
-    async def _submit(self, request_id: str, texts: Sequence[Text], finish: Finish, reply: Reply) -> None:
-        """Run ``texts`` and answer with what ``finish`` makes of their rows."""
+    async def _submit(
+        self, request_id: str, texts: Sequence[Text], finish: Finish, reply: Reply, cap: int | None = None
+    ) -> None:
+        """Run ``texts`` and answer with what ``finish`` makes of their rows; ``cap`` is the request's own limit."""
         started = time.perf_counter()
         loop = asyncio.get_running_loop()
         try:
             encodings = await loop.run_in_executor(self._thread, self._tokenize, texts)
-        except QueryTooLong as error:
-            raise WorkError("INVALID_INPUT", str(error), param="query") from None
+        except NoRoom as error:
+            raise error.refusal(cap) from None
         tokens = sum(map(len, encodings))
         if self._pending >= self._limit:
             message = f"{self._pending} tokens are waiting already, the most is {self._limit}"
