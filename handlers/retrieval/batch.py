@@ -15,24 +15,29 @@ _WHOLE_REQUEST: Final = ("PAYLOAD_TOO_LARGE", "transport_failure")
 _UNANIMOUS: Final = frozenset(
     {"INVALID_INPUT", "RESOURCE_EXHAUSTED", "MODEL_LOADING", "LORA_LOADING", "MODEL_LOAD_FAILED"}
 )
+_OF_THE_ITEM: Final = frozenset({"INVALID_INPUT", "PAYLOAD_TOO_LARGE"})
 
 
-def batch_failure(errors: Mapping[int, ItemError], count: int) -> Failure | None:
+def batch_failure(errors: Mapping[int, ItemError], count: int, path: str | None = None) -> Failure | None:
     """The failure of a request for ``count`` items of which those in ``errors`` failed, or ``None``: it succeeded.
 
-    A mixed batch succeeds with the items that worked, unless an item was too large or the transport failed.
+    ``path`` is the request's field of the items. A mixed batch succeeds with those that worked, unless an item was too
+    large or the transport failed.
     """
     for code in _WHOLE_REQUEST:
-        for error in errors.values():
+        for index, error in sorted(errors.items()):
             if error.code == code:
-                return _of(error)
+                return _of(error, path, index)
     if len(errors) < count:
         return None
-    first, *others = (errors[index] for index in sorted(errors))
-    if first.code in _UNANIMOUS and all(error.code == first.code for error in others):
-        return _of(first)
+    index = min(errors)
+    first = errors[index]
+    if first.code in _UNANIMOUS and all(error.code == first.code for error in errors.values()):
+        return _of(first, path, index)
     return AllItemsFailed([(index, error.message, error.code) for index, error in sorted(errors.items())])
 
 
-def _of(error: ItemError) -> Failure:
-    return from_failed(Failed(request_id="", code=error.code, message=error.message), native=True)
+def _of(error: ItemError, path: str | None, index: int) -> Failure:
+    """The failure of one item, which it names where that is what the caller can mend."""
+    param = f"{path}[{index}]" if path and error.code in _OF_THE_ITEM else None
+    return from_failed(Failed(request_id="", code=error.code, message=error.message, param=param), native=True)

@@ -56,7 +56,7 @@ class EncodeSurface(Surface):
         output = completed.output
         if not isinstance(output, EncodeOutput):
             raise _malformed("the worker sent no encodings")
-        failure = batch_failure(output.errors, len(work.items))
+        failure = batch_failure(output.errors, len(work.items), "items")
         if failure is not None:
             raise failure
         try:

@@ -229,7 +229,10 @@ async def test_what_becomes_of_a_batch(client: Client, codes: list[Any], status:
         assert body["details"] == [{"item_index": i, "error": f"item {i}", "code": c} for i, c in enumerate(codes)]
     else:
         assert response.headers["x-sie-error-code"] == code
-        assert (body.get("detail") or body["error"])["code"] == code
+        said = body.get("detail") or body["error"]
+        assert said["code"] == code
+        assert said.get("param") == ("items[0]" if code == "INVALID_INPUT" else None)
+        assert ("items[0]" in said["message"]) == (code == "INVALID_INPUT")
         assert ("retry-after" in response.headers) == (status == 503 and code != "QUEUE_UNAVAILABLE")
         # the official SDK retries by the code of an `error` object
         assert ("error" in body) == (
