@@ -158,6 +158,19 @@ class UnsupportedMediaType(Failure):
         )
 
 
+class UnsupportedEncoding(Failure):
+    """415: no operation takes a body with that ``Content-Encoding``."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(
+            415,
+            "invalid_request",
+            f"Content-Encoding '{encoding[:64]}' is not supported; send the body as it is",
+            native="UNSUPPORTED_MEDIA_TYPE",
+            headers={"accept-encoding": "identity"},
+        )
+
+
 class NotImplementedYet(Failure):
     """501: the operation is declared and not served here."""
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from litestar.types import Receive
 
-from ..errors import InvalidField, PayloadTooLarge
+from ..errors import InvalidField, PayloadTooLarge, UnsupportedEncoding
 
 
 class ClientGone(Exception):
@@ -25,6 +25,17 @@ def content_length(raw: dict[bytes, bytes]) -> int | None:
     if not value.isdigit():
         raise InvalidField(None, "Malformed Content-Length")
     return int(value)
+
+
+def refuse_encoding(raw: dict[bytes, bytes]) -> None:
+    """Bodies are read as they come.
+
+    Raises:
+        UnsupportedEncoding: this one is compressed.
+    """
+    encoding = raw.get(b"content-encoding", b"").decode("latin-1").strip()
+    if encoding.lower() not in ("", "identity"):
+        raise UnsupportedEncoding(encoding)
 
 
 async def next_part(receive: Receive) -> tuple[bytes, bool]:

@@ -40,6 +40,7 @@ class BodyDecoder:
             name: (msgspec.msgpack if _is_msgpack(name) else msgspec.json).Decoder(type).decode for name in media
         }
         self._chosen = {name.encode(): name for name in media}
+        self._schema = schema or {}
         self._validator = None if schema is None else jsonschema_rs.validator_for(dict(schema), validate_formats=True)
 
     def __call__(self, content_type: bytes | None, raw: bytes) -> Any:
@@ -93,7 +94,9 @@ class BodyDecoder:
                 # an integer without bounds may be a float that no machine integer holds
                 return msgspec.convert(integral(plain, below=math.inf), self.type)
         except msgspec.ValidationError as again:
-            raise explain(again) from None
+            # the integer was a float when it came
+            same = str(again).replace("got `int`", "got `float`") == text
+            raise explain(error if same else again) from None
         except RecursionError:
             raise InvalidField(None, "The body is nested too deeply") from None
 
@@ -104,7 +107,7 @@ class BodyDecoder:
         except ValueError as fault:  # an integer or a depth that the validator cannot take
             raise InvalidField(None, f"The body cannot be validated: {fault}") from None
         if error is not None:
-            raise explain_schema(error)
+            raise explain_schema(error, self._schema)
 
 
 def _plain(media: str, raw: bytes) -> Any:

@@ -18,7 +18,7 @@ from . import audit, subprotocol
 from .access import AccessLog
 from .answers import Answer, Done, Gone
 from .auth import Guard, bearer
-from .body import ClientGone, read
+from .body import ClientGone, read, refuse_encoding
 from .context import RequestContext
 from .decode import THREAD_FROM
 from .envelopes import SHAPES, Shape, wrapped
@@ -132,6 +132,7 @@ class Server:
 
     @staticmethod
     async def _body(plan: Plan, context: RequestContext, receive: Receive) -> Any:
+        refuse_encoding(context.raw)
         decode = plan.decode
         if isinstance(decode, FormDecoder):
             return await decode(context.raw, receive, plan.limit, context.filenames)

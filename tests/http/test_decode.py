@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
+from codegen.patterns import python_pattern
 from handlers.errors import Failure, InvalidField
 from handlers.http.decode import BodyDecoder
 from handlers.http.explain import integral
@@ -186,6 +187,16 @@ SCHEMA = {
         "stream": {"enum": [False, None]},
         "items": {"type": "array", "items": {"type": "object", "required": ["a"]}},
         "n": {"type": "integer"},
+        "one": {
+            "oneOf": [
+                {"type": "null"},
+                {
+                    "type": "object",
+                    "properties": {"x": {"type": "integer"}},
+                    "oneOf": [{"required": ["x"]}, {"required": ["y"]}],
+                },
+            ]
+        },
     },
     "additionalProperties": False,
     "anyOf": [{"required": ["items"]}, {"required": ["n"]}],
@@ -199,7 +210,11 @@ SCHEMA = {
         ({"items": [{"a": 1}, {}]}, "invalid_request", "items[1].a"),
         ({"n": 1, "extra": 1}, "unsupported_field", "extra"),
         ({"n": 1.5}, "invalid_request", "n"),
-        ({}, "invalid_request", None),
+        ({}, "invalid_request", "items"),
+        ({"n": 1, "one": {}}, "invalid_request", "one"),
+        ({"n": 1, "one": {"x": 1, "y": 1}}, "invalid_request", "one"),
+        ({"n": 1, "one": {"x": "1"}}, "invalid_request", "one.x"),
+        ({"n": 1, "one": 7}, "invalid_request", "one"),
     ],
 )
 def test_second_pass_names_the_field(body: Any, code: str, param: str | None) -> None:
@@ -207,6 +222,45 @@ def test_second_pass_names_the_field(body: Any, code: str, param: str | None) ->
     with pytest.raises(Failure) as caught:
         decoder.decode(JSON, json.dumps(body).encode())
     assert (caught.value.code, caught.value.param) == (code, param)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "At least one of 'items' and 'n' is needed"),
+        ({"n": 1, "one": {}}, "Exactly one of 'one.x' and 'one.y' is needed"),
+        ({"n": 1, "one": {"x": 1, "y": 1}}, "Exactly one of 'one.x' and 'one.y' is needed"),
+    ],
+)
+def test_alternatives_are_named(body: Any, message: str) -> None:
+    decoder = BodyDecoder(dict[str, Any], (JSON,), SCHEMA)
+    with pytest.raises(Failure) as caught:
+        decoder.decode(JSON, json.dumps(body).encode())
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "message"),
+    [
+        (python_pattern(r".*\S.*"), " ", "The text must not be blank"),
+        (python_pattern("^(?!_no$)[A-Za-z0-9_-]+$"), "a b",
+         "The text may only have letters, digits, '_', '-'; some names are reserved"),
+        (python_pattern("^[0-9]{1,10}$"), "x", "The text may only have digits"),
+        (python_pattern("^(a|b)+$"), "x", "The text has a form that is not allowed"),
+    ],
+)  # fmt: skip
+def test_patterns_are_put_in_words(pattern: str, value: str, message: str) -> None:
+    decoder = BodyDecoder(dict[str, Annotated[str, msgspec.Meta(pattern=pattern)]], (JSON,))
+    with pytest.raises(Failure) as caught:
+        decoder.decode(JSON, json.dumps({"a": value}).encode())
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize("value", [1e300, 1.0, 1.5])
+def test_a_float_is_called_one(value: float) -> None:
+    decoder = BodyDecoder(dict[str, str], (MSGPACK,))
+    with pytest.raises(Failure, match="got `float`"):
+        decoder.decode(MSGPACK, msgspec.msgpack.encode({"a": value}))
 
 
 def test_second_pass_lets_good_bodies_through() -> None:

@@ -183,6 +183,19 @@ async def test_other_content_type_is_415(media: str) -> None:
     assert done.json["error"]["code"] == "invalid_request"
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity", "Deflate"])
+async def test_a_compressed_body_is_415(encoding: str) -> None:
+    done = await call(headers={"content-encoding": encoding})
+    assert done.status == 415
+    assert f"'{encoding}'" in done.json["error"]["message"]
+    assert done.headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize("encoding", ["identity", "Identity", ""])
+async def test_a_body_as_it_is_may_say_so(encoding: str) -> None:
+    assert (await call(headers={"content-encoding": encoding})).status == 200
+
+
 async def test_refused_field_is_in_the_envelope() -> None:
     done = await call(body=b'{"model": "m", "messages": [{"role": 7}]}')
     assert done.status == 400

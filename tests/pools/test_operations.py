@@ -159,6 +159,21 @@ def test_a_created_pool_is_in_canonical_form(world: World) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"name": "x"}, "gpus", "At least one of 'gpus' and 'gpu_caps' is needed"),
+        ({"name": "x", "gpus": {}}, "gpus", "gpus"),
+        ({"name": "a b", "gpus": {"l4": 1}}, "name", "only have letters, digits, '_', '-'"),
+    ],
+)
+def test_a_refusal_says_what_is_needed(world: World, body: dict[str, Any], param: str, message: str) -> None:
+    with world.client() as http:
+        detail = http.post("/v1/pools", json=body).json()["detail"]
+    assert detail["param"] == param
+    assert message in detail["message"]
+
+
 def test_workers_are_assigned_by_name_up_to_the_cap(world: World) -> None:
     with world.client() as http:
         pool = http.post("/v1/pools", json={"name": "p", "gpus": {"L4": 1}, "gpu_caps": {"L4": 1}}).json()
