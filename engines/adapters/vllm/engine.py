@@ -155,6 +155,7 @@ class VllmEngine:
             self._vocabulary,
             constraint=constraint,
             skip_special_tokens=not plan.keeps_special_tokens,
+            forced_call=plan.forced,
         )
         return Prepared(prompt, tokens, params, adapter, plan)
 

@@ -67,8 +67,11 @@ def parameters(
     *,
     constraint: StructuredOutputsParams | None = None,
     skip_special_tokens: bool = True,
+    forced_call: bool = False,
 ) -> SamplingParams:
     """vLLM's parameters: the caller's values, then the profile's ``default_sampling``, then vLLM's own defaults.
+
+    Nothing stops a ``forced_call`` but its grammar: any other end would leave broken arguments.
 
     Raises:
         WorkError: a value that only the model can judge is wrong (``logit_bias`` outside the vocabulary).
@@ -77,7 +80,7 @@ def parameters(
     chosen = _plain(sampling, profile)
     if "min_tokens" in chosen:
         chosen["min_tokens"] = min(chosen["min_tokens"], max_tokens)
-    stop, stop_token_ids = _stops(sampling, profile, vocabulary)
+    stop, stop_token_ids = ([], []) if forced_call else _stops(sampling, profile, vocabulary)
     # a stream cannot be ranked before it ends
     candidates = sampling.n if work.stream else max(sampling.n, sampling.best_of or 0)
     ranked = candidates > sampling.n

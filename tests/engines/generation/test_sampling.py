@@ -120,3 +120,12 @@ def test_a_default_limit_is_within_what_the_model_may_say() -> None:
     short = entry(generation=Generation(context_length=2048, max_output_tokens=100))
     assert room_for_output(asked, short, 10, 2048) == 100
     assert room_for_output(asked, short, 2000, 2048) == 48
+
+
+def test_nothing_but_its_grammar_ends_a_forced_call() -> None:
+    given = Sampling(max_tokens=24, stop=("a",), stop_token_ids=(3,), stop_tokens=("no token",))
+    work = GenerateWork(request_id="r", model="m", prompt="x", sampling=given)
+    params = parameters(work, profile(), 24, VOCABULARY, forced_call=True)
+    assert (params.stop, params.stop_token_ids) == ([], [])
+    params = parameters(work, profile(), 24, VOCABULARY)
+    assert (params.stop, params.stop_token_ids) == (["a", "no token"], [3])
