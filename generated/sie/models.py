@@ -756,8 +756,9 @@ class ResponsesRequestInputItemContentItem(Struct, kw_only=True):
 
 
 class ResponsesRequestInputItem(Struct, kw_only=True):
-    content: str | list[ResponsesRequestInputItemContentItem]
-    role: Literal["system", "user", "assistant", "developer"]
+    content: str | list[ResponsesRequestInputItemContentItem] | UnsetType = UNSET
+    role: Literal["system", "user", "assistant", "developer"] | UnsetType = UNSET
+    type: Any | UnsetType = UNSET
 
 
 class ResponsesRequest(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from time import perf_counter
 from typing import Final
 
@@ -13,6 +13,7 @@ from engines.protocol.work import GenerateWork
 from ..errors import Capacity, Failure, from_dispatch, from_failed
 from ..services import Services
 
+NO_NAMES: Final[Mapping[str, str]] = {}
 _ABORTED: Final[dict[str, tuple[FailureCode, str]]] = {
     "cancelled": ("cancelled", "Generation was cancelled"),
     "error": ("inference_error", "Generation failed"),
@@ -27,9 +28,16 @@ class Generation:
     """
 
     def __init__(
-        self, answer: Answer, events: AsyncIterator[AnyEvent], admitted: Admitted, since: float, choices: int = 1
+        self,
+        answer: Answer,
+        events: AsyncIterator[AnyEvent],
+        admitted: Admitted,
+        since: float,
+        choices: int = 1,
+        names: Mapping[str, str] = NO_NAMES,
     ) -> None:
         self.answer = answer
+        self._names = names
         self.choices = choices
         self.admitted = admitted
         self.since = since
@@ -55,7 +63,7 @@ class Generation:
             if isinstance(event, Completed):
                 return event
             if isinstance(event, Failed):
-                raise from_failed(event)
+                raise _failure(event, self._names)
         raise Failure(504, "transport_failure", "Result channel closed")
 
     async def aclose(self) -> None:
@@ -63,8 +71,12 @@ class Generation:
         await self.answer.aclose()
 
 
-async def admit(services: Services, work: GenerateWork, route: Route, timeouts: Timeouts) -> Generation:
+async def admit(
+    services: Services, work: GenerateWork, route: Route, timeouts: Timeouts, names: Mapping[str, str] = NO_NAMES
+) -> Generation:
     """Hand work over and wait until a worker has taken it: until then every fault is still a status.
+
+    ``names`` are the caller's names of fields that the work calls otherwise, for errors.
 
     Raises:
         Failure: the queue or the worker refused the work (contract A.4).
@@ -78,9 +90,9 @@ async def admit(services: Services, work: GenerateWork, route: Route, timeouts: 
         events = aiter(answer)
         async for event in events:
             if isinstance(event, Admitted):
-                return Generation(answer, events, event, since, work.sampling.n)
+                return Generation(answer, events, event, since, work.sampling.n, names)
             if isinstance(event, Failed):
-                raise _refusal(services, work, event)
+                raise _refusal(services, work, event, names)
             raise Failure(500, "malformed_worker_response", f"The worker sent {type(event).__name__} before admission")
         raise Failure(504, "transport_failure", "Result channel closed")
     except BaseException:
@@ -88,9 +100,15 @@ async def admit(services: Services, work: GenerateWork, route: Route, timeouts: 
         raise
 
 
-def _refusal(services: Services, work: GenerateWork, event: Failed) -> Failure:
+def _refusal(services: Services, work: GenerateWork, event: Failed, names: Mapping[str, str]) -> Failure:
     """Why work was not admitted. Time that ran out while the model was still loading is worth a retry."""
     name = work.model if work.profile == "default" else f"{work.model}:{work.profile}"
     if event.code == "overall_timeout" and services.cluster.model_status(name).state == "loading":
         return Capacity(f"Model '{name}' is still loading", 5, code="MODEL_LOADING")
-    return from_failed(event)
+    return _failure(event, names)
+
+
+def _failure(event: Failed, names: Mapping[str, str]) -> Failure:
+    failure = from_failed(event)
+    failure.param = names.get(failure.param or "", failure.param)
+    return failure

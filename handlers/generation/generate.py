@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from engines.protocol.events import Completed
 from engines.protocol.work import GenerateWork, Image
@@ -23,6 +23,13 @@ from .generate_stream import GenerateWriter
 from .rules import check
 from .usage import native_usage
 
+_NAMES: Final = {
+    "messages": "prompt",
+    "max_tokens": "max_new_tokens",
+    "min_tokens": "options.default_sampling.min_new_tokens",
+    "top_k": "options.default_sampling.top_k",
+}
+
 
 class GenerateSurface(Surface):
     """Native generation, blocking and streaming."""
@@ -42,7 +49,7 @@ class GenerateSurface(Surface):
         limits = timeouts.limits(
             self.services.settings, target.profile.runtime, body.max_new_tokens, given(body.options)
         )
-        generation = await admit(self.services, work, target.route, limits)
+        generation = await admit(self.services, work, target.route, limits, _NAMES)
         if given(body.stream):
             return EventFrames(generation, GenerateWriter(context.request_id, generation.since))
         collected = await collect(generation)

@@ -24,6 +24,8 @@ from .responses_rules import RESPONSES_RULES
 from .rules import check
 from .usage import responses_usage
 
+_NAMES: Final = {"prompt": "input", "messages": "input", "max_tokens": "max_output_tokens"}
+
 
 class ResponsesSurface(Surface):
     """Responses: stateless, text only, blocking."""
@@ -39,7 +41,8 @@ class ResponsesSurface(Surface):
         settings = self.services.settings
         work = responses_work(context, body, target, settings)
         limits = timeouts.limits(settings, target.profile.runtime, work.sampling.max_tokens)
-        generation = await admit(self.services, work, target.route, limits if work.stream else timeouts.whole(limits))
+        limits = limits if work.stream else timeouts.whole(limits)
+        generation = await admit(self.services, work, target.route, limits, _NAMES)
         collected = await collect(generation)
         context.response_headers |= success_headers(
             context, generation.answer, collected.completed, since=generation.since
@@ -69,9 +72,9 @@ def responses_work(context: Context, body: models.ResponsesRequest, target: Targ
 
 
 def _message(item: models.ResponsesRequestInputItem) -> dict[str, Any]:
-    content = item.content
+    content = given(item.content) or ""
     text = content if isinstance(content, str) else "".join(given(part.text) or "" for part in content)
-    return {"role": role(item.role), "content": text}
+    return {"role": role(given(item.role) or "user"), "content": text}
 
 
 def responses_response(

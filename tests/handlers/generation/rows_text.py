@@ -60,6 +60,10 @@ def responses() -> list[Row]:
     rows.refuses("a message that is text", {"input": ["hi"]}, "input[0]")
     for value in ("tool", "boss", 1):
         rows.refuses(f"role {value!r}", {"input": [{**turn, "role": value}]}, "input[0].role")
+    rows.takes("a message of an odd type", {"input": [{"type": "zzz", **turn}]}, {"messages": [turn]})
+    for item in ({"type": "zzz"}, {"type": "function_call_output", "call_id": "c", "output": "x"}):
+        rows.refuses(f"an item of type {item['type']}", {"input": [item]}, "input[0].type", UNSUPPORTED)
+    rows.refuses("a message without content", {"input": [{"type": "message", "role": "user"}]}, "input[0].content")
     rows.refuses("role absent", {"input": [{"content": "hi"}]}, "input[0].role")
     rows.refuses("content absent", {"input": [{"role": "user"}]}, "input[0].content")
     for value in (None, 1):

@@ -233,6 +233,26 @@ async def test_a_fault_before_admission_is_a_status(
         assert client.dispatcher.answers.pop().closed
 
 
+NAMES = [
+    ("/v1/responses", "prompt", "input"),
+    ("/v1/responses", "messages", "input"),
+    ("/v1/generate/org__chat", "messages", "prompt"),
+    ("/v1/generate/org__chat", "min_tokens", "options.default_sampling.min_new_tokens"),
+    (CHAT, "min_tokens", "min_tokens"),
+]
+
+
+@pytest.mark.parametrize("admit", [False, True])
+@pytest.mark.parametrize(("path", "of_the_work", "of_the_caller"), NAMES)
+async def test_a_worker_s_refusal_has_the_caller_s_name_of_the_field(
+    client: Client, path: str, of_the_work: str, of_the_caller: str, admit: bool
+) -> None:
+    client.dispatcher.admit = admit
+    client.dispatcher.script = lambda _: [failed("invalid_request", param=of_the_work)]
+    response = await client.post(path, json=LEAST[path])
+    assert (response.status_code, response.json()["error"]["param"]) == (400, of_the_caller)
+
+
 @pytest.mark.parametrize("path", STREAMING)
 @pytest.mark.parametrize(("fault", "status", "type", "code"), FAULTS)
 async def test_a_fault_after_admission_is_in_the_stream(
