@@ -147,6 +147,15 @@ def one_constraint_at_a_time(body: Body) -> None:
         raise InvalidField(asked[1], f"'{asked[1]}' cannot be combined with '{asked[0]}'")
 
 
+def nothing_stops_a_forced_call(body: Body) -> None:
+    """Its grammar ends it; any other end would leave broken arguments."""
+    if given(body.tool_choice) in (None, "auto", "none"):
+        return
+    for name in ("stop", "stop_token_ids"):
+        if given(getattr(body, name)):
+            raise UnsupportedField(name, f"'{name}' has no meaning with a forced 'tool_choice'")
+
+
 def white_space_stands_in_json(body: Body) -> None:
     if given(body.guided_whitespace_pattern) is None or given(body.guided_json) is not None:
         return
@@ -165,5 +174,6 @@ RULES: Final[tuple[Rule[Body], ...]] = (
     template_arguments_have_fields,
     bad_words_are_words,
     one_constraint_at_a_time,
+    nothing_stops_a_forced_call,
     white_space_stands_in_json,
 )

@@ -127,6 +127,7 @@ class Obedience:
         _conversation(body)
         _within_range(body)
         _one_constraint(body, good)
+        _stop_or_call(body, good)
         _search_or_sampling(body, good)
         if body.get("stream") and body.get("prompt_logprobs") is not None:
             del body["prompt_logprobs" if "stream" in good else "stream"]
@@ -178,6 +179,15 @@ def _one_constraint(body: Body, good: Body) -> None:
             del body[name]
     if kept not in ("guided_json", "response_format"):
         body.pop("guided_whitespace_pattern", None)
+
+
+def _stop_or_call(body: Body, good: Body) -> None:
+    """Nothing stops a forced call."""
+    stops = [name for name in ("stop", "stop_token_ids") if body.get(name)]
+    if body.get("tool_choice") in (None, "auto", "none") or not stops:
+        return
+    for name in ["tool_choice"] if set(stops) & good.keys() else stops:
+        del body[name]
 
 
 def _search_or_sampling(body: Body, good: Body) -> None:
