@@ -96,7 +96,7 @@ class NatsPools:
         async def renew(bucket: Bucket) -> PoolRecord:
             now = self._clock()
             entry = await bucket.read(name.lower())
-            if entry is None or entry.record.expired(now):
+            if entry is None:
                 raise UnknownPool(name)
             record = msgspec.structs.replace(entry.record, last_renewed=now)
             return (await bucket.write(name.lower(), record, entry)).record
@@ -106,7 +106,7 @@ class NatsPools:
     async def delete(self, name: str) -> None:
         async def delete(bucket: Bucket) -> None:
             entry = await bucket.read(name.lower())
-            if entry is None or entry.record.expired(self._clock()):
+            if entry is None:
                 raise UnknownPool(name)
             await bucket.remove(name.lower(), entry)
 

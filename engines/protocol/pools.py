@@ -100,7 +100,7 @@ class Pools(Protocol):
         ...
 
     async def renew(self, name: str) -> PoolRecord:
-        """Let a pool live on.
+        """Let a pool live on; one that has expired too, until it is swept.
 
         Raises:
             UnknownPool, PoolsUnavailable.
@@ -108,7 +108,7 @@ class Pools(Protocol):
         ...
 
     async def delete(self, name: str) -> None:
-        """Remove a pool.
+        """Remove a pool; one that has expired too.
 
         Raises:
             UnknownPool, PoolsUnavailable.

@@ -20,6 +20,7 @@ from .known import queue_pools, static_pool
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 DEFAULT_PROFILE: Final = "default"
+MAX_PROFILE: Final = 128
 
 
 def name_is_not_the_operators(services: Services, body: CreatePoolRequest) -> None:
@@ -57,6 +58,33 @@ def profiles_are_configured(services: Services, body: CreatePoolRequest) -> None
         raise InvalidField("gpus", f"Unknown machine profiles: {', '.join(unknown)} (configured: {', '.join(known)})")
 
 
+def profiles_have_names(services: Services, body: CreatePoolRequest) -> None:
+    """No request can name another: the values of headers come without white space around them."""
+    for field, profiles in _profiles(body):
+        for profile in profiles:
+            if not profile or profile != profile.strip() or not profile.isprintable() or len(profile) > MAX_PROFILE:
+                raise InvalidField(field, f"{profile[:MAX_PROFILE]!r} is no name of a machine profile")
+
+
+def profiles_are_named_once(services: Services, body: CreatePoolRequest) -> None:
+    """They are the same whatever their case."""
+    for field, profiles in _profiles(body):
+        seen: dict[str, str] = {}
+        for profile in profiles:
+            if (other := seen.setdefault(profile.lower(), profile)) != profile:
+                raise InvalidField(field, f"'{other}' and '{profile}' are the same machine profile")
+
+
+def caps_let_it_become_active(services: Services, body: CreatePoolRequest) -> None:
+    """A cap of 0 closes a profile, and says so when it is used."""
+    caps = {profile.lower(): cap for profile, cap in (_given(body.gpu_caps) or {}).items()}
+    for profile, count in (_given(body.gpus) or {}).items():
+        cap = caps.get(profile.lower())
+        if cap and count > cap:
+            message = f"The pool would never be active: it asks for {count} of '{profile}' and may have {cap}"
+            raise InvalidField(f"gpus.{profile}", message)
+
+
 def queue_pool_exists(services: Services, body: CreatePoolRequest) -> None:
     asked = _given(body.queue_pool)
     if asked is not None and asked.lower() not in {name.lower() for name in queue_pools(services)}:
@@ -91,7 +119,10 @@ RULES: Final[Sequence[Callable[[Services, CreatePoolRequest], None]]] = (
     something_is_asked_for,
     pinned_models_exist,
     name_is_well_formed,
+    profiles_have_names,
+    profiles_are_named_once,
     profiles_are_configured,
+    caps_let_it_become_active,
     queue_pool_exists,
     bundle_exists,
     limits_are_kept,
@@ -107,8 +138,8 @@ def spec(services: Services, body: CreatePoolRequest) -> PoolSpec:
     """
     for rule in RULES:
         rule(services, body)
-    caps = _canonical(_given(body.gpu_caps) or {}, services.settings.gpu_types)
     gpus = _canonical(_given(body.gpus) or {}, services.settings.gpu_types)
+    caps = _canonical(_given(body.gpu_caps) or {}, services.settings.gpu_types or tuple(gpus))
     pinned = [canonical(services.catalog.resolve(model)) for model in _given(body.pinned_models) or ()]
     return PoolSpec(
         name=body.name.lower(),
@@ -126,6 +157,10 @@ def canonical(found: Resolved) -> str:
     """``model``, or ``model:profile`` for a profile other than the default one."""
     profile = found.profile.name
     return found.model.name if profile == DEFAULT_PROFILE else f"{found.model.name}:{profile}"
+
+
+def _profiles(body: CreatePoolRequest) -> tuple[tuple[str, dict[str, int]], ...]:
+    return ("gpus", _given(body.gpus) or {}), ("gpu_caps", _given(body.gpu_caps) or {})
 
 
 def _queue_pool(services: Services, asked: str | None) -> str:

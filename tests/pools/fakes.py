@@ -65,16 +65,12 @@ class MemoryPools:
         return made
 
     async def renew(self, name: str) -> PoolRecord:
-        known = self.find(name)
-        if known is None:
-            raise UnknownPool(name)
+        known = await self.get(name)
         self.records[name.lower()] = msgspec.structs.replace(known, last_renewed=self.now())
         return self.records[name.lower()]
 
     async def delete(self, name: str) -> None:
-        if self.find(name) is None:
-            raise UnknownPool(name)
-        del self.records[name.lower()]
+        del self.records[(await self.get(name)).spec.name]
 
 
 class FakeCluster:

@@ -164,6 +164,12 @@ def test_a_created_pool_is_in_canonical_form(world: World) -> None:
     [
         ({"name": "x"}, "gpus", "At least one of 'gpus' and 'gpu_caps' is needed"),
         ({"name": "x", "gpus": {}}, "gpus", "gpus"),
+        ({"name": "x", "gpus": {"": 1}}, "gpus", "''"),
+        ({"name": "x", "gpus": {"l4": 1}, "gpu_caps": {" l4": 1}}, "gpu_caps", "' l4'"),
+        ({"name": "x", "gpus": {"l4\n": 1}}, "gpus", "'l4\\n'"),
+        ({"name": "x", "gpus": {"CPU": 1, "cpu": 1}}, "gpus", "'CPU' and 'cpu'"),
+        ({"name": "x", "gpu_caps": {"CPU": 1, "cpu": 1}}, "gpu_caps", "'CPU' and 'cpu'"),
+        ({"name": "x", "gpus": {"l4": 3}, "gpu_caps": {"L4": 2}}, "gpus.l4", "never"),
         ({"name": "a b", "gpus": {"l4": 1}}, "name", "only have letters, digits, '_', '-'"),
     ],
 )
@@ -172,6 +178,12 @@ def test_a_refusal_says_what_is_needed(world: World, body: dict[str, Any], param
         detail = http.post("/v1/pools", json=body).json()["detail"]
     assert detail["param"] == param
     assert message in detail["message"]
+
+
+def test_a_profile_has_one_spelling(world: World) -> None:
+    with world.client() as http:
+        spec = http.post("/v1/pools", json={"name": "p", "gpus": {"L4": 1}, "gpu_caps": {"l4": 2}}).json()["spec"]
+    assert (spec["gpus"], spec["gpu_caps"]) == ({"L4": 1}, {"L4": 2})
 
 
 def test_workers_are_assigned_by_name_up_to_the_cap(world: World) -> None:
@@ -213,11 +225,21 @@ def test_renewal_keeps_the_birth_and_moves_the_renewal(world: World) -> None:
         assert renewed["last_renewed"] >= born["last_renewed"] + 10.0
 
 
-def test_an_expired_pool_routes_nothing_and_is_created_anew(world: World) -> None:
+def test_an_expired_pool_is_there_until_it_is_swept(world: World) -> None:
+    """What is shown can be renewed and deleted."""
+    with world.client() as http:
+        http.post("/v1/pools", json=POOL | {"ttl_seconds": 0})
+        assert http.get("/v1/pools/mine").json()["status"]["state"] == "expired"
+        assert http.get("/v1/pools").json()["pools"][-1]["status"]["state"] == "expired"
+        assert http.post("/v1/pools/mine/renew").status_code == 200
+        assert http.delete("/v1/pools/mine").status_code == 200
+        assert [http.get("/v1/pools/mine").status_code, http.delete("/v1/pools/mine").status_code] == [404, 404]
+
+
+def test_an_expired_pool_is_created_anew(world: World) -> None:
     with world.client() as http:
         born = http.post("/v1/pools", json=POOL | {"ttl_seconds": 5}).json()["status"]["created_at"]
         world.pools.offset = 6.0
-        assert http.post("/v1/pools/mine/renew").status_code == 404
         assert http.post("/v1/pools", json=POOL | {"ttl_seconds": 5}).json()["status"]["created_at"] > born
 
 
