@@ -72,8 +72,8 @@ def responses_work(context: Context, body: models.ResponsesRequest, target: Targ
 
 
 def _message(item: models.ResponsesRequestInputItem) -> dict[str, Any]:
-    content = given(item.content) or ""
-    text = content if isinstance(content, str) else "".join(given(part.text) or "" for part in content)
+    content = given(item.content)
+    text = "".join(given(part.text) or "" for part in content) if isinstance(content, list) else content or ""
     return {"role": role(given(item.role) or "user"), "content": text}
 
 
