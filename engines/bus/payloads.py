@@ -16,6 +16,10 @@ HEADROOM = 4096
 """Bytes of a message kept for its headers."""
 
 
+class IncompletePayload(Exception):
+    """Only a part of a payload came: the connection was lost, or somebody deleted it meanwhile."""
+
+
 class Payloads:
     """Stores, fetches and deletes large payloads. The bucket is created by its first use."""
 
@@ -37,12 +41,19 @@ class Payloads:
         return {PAYLOAD_HEADER: name}
 
     async def fetch(self, headers: dict[str, str] | None, data: bytes) -> bytes:
-        """The payload of a message: ``data`` itself, or what its headers lead to."""
+        """The payload of a message: ``data`` itself, or what its headers lead to.
+
+        Raises:
+            IncompletePayload: it is not all there; nats-py returns what came as if it were all.
+        """
         name = (headers or {}).get(PAYLOAD_HEADER)
         if name is None:
             return data
         found: ObjectStore.ObjectResult = await (await self._store()).get(name)
-        return found.data or b""
+        got = found.data or b""
+        if len(got) != found.info.size:
+            raise IncompletePayload(f"{len(got)} of {found.info.size} bytes")
+        return got
 
     async def drop(self, headers: dict[str, str] | None) -> None:
         """Delete what the headers lead to, if anything."""

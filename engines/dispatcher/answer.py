@@ -30,7 +30,8 @@ class PendingAnswer:
 
     ``ended`` is called once: with True when the work may still be running. ``patience`` is for a model that has to be
     loaded first: until admission the answer may take that many seconds more, and its limits count from there.
-    ``late`` is asked when there was no output in time, and says whether the work is being done elsewhere now.
+    ``late`` is asked when there was no output in time, and says whether the work is being done elsewhere now;
+    ``loading``, how many seconds more it may take because its model is being loaded again.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class PendingAnswer:
         ended: Callable[[PendingAnswer, bool], None],
         patience: float = 0.0,
         late: Callable[[PendingAnswer], bool] = lambda _: False,
+        loading: Callable[[PendingAnswer], float] = lambda _: 0.0,
     ) -> None:
         self.request_id = request_id
         self.publish_ms = 0.0
@@ -48,9 +50,11 @@ class PendingAnswer:
         self.direct = False
         """Whether the work waits for one worker alone, which then has to begin in time."""
         self._late = late
+        self._loading = loading
         self._timeouts = timeouts
         self._ended = ended
         self._patience = patience
+        self._reloaded = False
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
         self._events: deque[AnyEvent] = deque()
@@ -232,10 +236,25 @@ class PendingAnswer:
         return False
 
     def _out_of_time(self, code: FailureCode, message: str) -> None:
-        if code == "first_chunk_timeout" and not self.begun and not self._done and self._late(self):
+        if (
+            not self.begun
+            and not self._done
+            and ((code == "first_chunk_timeout" and self._late(self)) or self._waits_for_load())
+        ):
             self._wake()  # to wait by the new limits
         else:
             self.fail(code, message)
+
+    def _waits_for_load(self) -> bool:
+        """Whether the worker or the engine that had admitted it is gone, and the model is loaded again: once."""
+        waited = self._reloaded or (self._patience and self._admitted_at is None)
+        if waited or not (more := self._loading(self)):
+            return False
+        self._reloaded = True
+        self._patience = more
+        self._admitted_at = None
+        self._restarted = self._loop.time()
+        return True
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

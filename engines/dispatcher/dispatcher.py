@@ -71,7 +71,7 @@ class NatsDispatcher:
         self._given_up: GivenUp | None = None
         self._registry = Registry(self._worker_lost)
         self._flights: dict[str, Flight] = {}
-        self._rescue = Rescue(self._flights, self._registry, self._spawn)
+        self._rescue = Rescue(self._flights, self._registry, self._spawn, load_patience)
         self._expected: set[Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._up = asyncio.Event()
@@ -132,8 +132,12 @@ class NatsDispatcher:
         place = await self._place(work, route)
         if work.request_id in self._flights:
             raise ValueError(f"request id {work.request_id} is already in use")
-        patience = 0.0 if self.model_status(name_of(work)).state == "loaded" else self._load_patience
-        answer = PendingAnswer(work.request_id, timeouts, self._answer_ended, patience, self._rescue.late)
+        loaded = self.model_status(name_of(work)).state == "loaded"
+        patience = 0.0 if loaded else self._load_patience
+        work = msgspec.structs.replace(work, load_patience=self._load_patience if loaded else 0.0)
+        answer = PendingAnswer(
+            work.request_id, timeouts, self._answer_ended, patience, self._rescue.late, self._rescue.loading
+        )
         flight = self._flights[work.request_id] = Flight(work, route, place, answer)
         try:
             await publisher.publish(flight)

@@ -15,9 +15,10 @@ class WorkItem(msgspec.Struct, kw_only=True, tag_field="operation", omit_default
     """Base of every work item.
 
     ``model`` and ``profile`` are resolved names of the catalog. ``time_left`` is how many seconds after its publication
-    an answer is still of use (0: always); it is relative because clocks of two machines differ. ``attempt`` counts the
-    publications of one request from 0. Work of one ``routing_key`` goes to one worker where that is possible.
-    Answers go to ``reply_subject`` as a MessagePack array of events.
+    an answer is still of use (0: always); it is relative because clocks of two machines differ. ``load_patience``:
+    seconds more, where the model has to be loaded (again) first. ``attempt`` counts the publications of one request
+    from 0. Work of one ``routing_key`` goes to one worker where that is possible. Answers go to ``reply_subject`` as a
+    MessagePack array of events.
     """
 
     request_id: str
@@ -27,6 +28,7 @@ class WorkItem(msgspec.Struct, kw_only=True, tag_field="operation", omit_default
     pool: str = "default"
     reply_subject: str = ""
     time_left: float = 0.0
+    load_patience: float = 0.0
     attempt: int = 0
     routing_key: str | None = None
     traceparent: str | None = None

@@ -97,6 +97,9 @@ class Execution:
         """Run the work; once more on a new engine if the first one died before it put anything out."""
         work = job.work
         for tries_left in (1, 0):
+            loading = not self._models.is_loaded(resolved.model, resolved.profile)
+            if loading:
+                job.wait_for_load()
             # a little before the gateway gives up, so that the caller hears why
             left = None if job.time_left is None else job.time_left * PATIENCE
             waiting = asyncio.timeout(left)
@@ -104,6 +107,8 @@ class Execution:
                 async with contextlib.AsyncExitStack() as stack:
                     async with waiting:
                         engine = await stack.enter_async_context(self._models.use(resolved.model, resolved.profile))
+                    if loading:
+                        job.loaded()
                     reply.started()
                     try:
                         await engine.run(work, reply)

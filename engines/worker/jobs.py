@@ -37,6 +37,16 @@ class Job:
         """Seconds in which an answer is still of use; ``None``: no limit."""
         return None if self.expires is None else self.expires - time.monotonic()
 
+    def wait_for_load(self) -> None:
+        """The model is not there: its load may take a while more."""
+        if self.expires is not None:
+            self.expires += self.work.load_patience
+
+    def loaded(self) -> None:
+        """The model is there at last: the limits count from now."""
+        if self.expires is not None and self.work.load_patience:
+            self.expires = time.monotonic() + self.work.time_left
+
     def end(self, reason: Ending) -> None:
         """Cancel the task; the first reason stays."""
         if self.task is not None:

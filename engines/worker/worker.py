@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
-from engines.bus.payloads import Payloads
+from engines.bus.payloads import IncompletePayload, Payloads
 from engines.bus.pull import Delivery
 from engines.bus.settings import BusSettings
 from engines.bus.subjects import Lane
@@ -58,6 +58,8 @@ class Worker:
         self._catalog = catalog
         self._models = Models(factory, self._changed, options.memory_budget)
         self._jobs = Jobs()
+        self._opening: set[str] = set()
+        """Where deliveries whose work is still being fetched are acknowledged."""
         self._admission = Admission(options.max_inflight, options.kv_budget, self._models.cache_tokens)
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
@@ -148,16 +150,23 @@ class Worker:
     async def _open(self, delivery: Delivery) -> None:
         """Decode a delivery and start on it, unless it is settled already."""
         began = time.perf_counter()
+        self._opening.add(delivery.ack)
         try:
             work = wire.decode_work(await self._payloads.fetch(delivery.headers, delivery.data))
         except msgspec.DecodeError as error:
             await self._letters.unreadable(delivery, error)
             return
+        except IncompletePayload as error:
+            log.warning("work that was not all there is put back: %s", error)
+            self._outbox.settle(delivery.ack, LATER)
+            return
+        finally:
+            self._opening.discard(delivery.ack)
         age = self._intake.age(delivery)
         running = self._jobs.get(work.request_id)
         if running is not None:
             self._again(running, work, delivery)
-        elif self._jobs.is_cancelled(work) or (work.time_left and age > work.time_left):
+        elif self._jobs.is_cancelled(work) or self._is_late(work, age):
             self._outbox.settle(delivery.ack, ACK)
             await self._payloads.drop(delivery.headers)
         elif (reason := self._refusal(work, delivery)) is not None:
@@ -170,6 +179,11 @@ class Worker:
             self._jobs.add(job)
             self._admission.begin(work)
             job.task = self._spawn(self._work(job, delivery), f"request {work.request_id}")
+
+    def _is_late(self, work: Work, age: float) -> bool:
+        """Whether an answer would come too late to be of use."""
+        more = 0.0 if self._execution.has_loaded(work) else work.load_patience
+        return bool(work.time_left) and age > work.time_left + more
 
     def _again(self, running: Job, work: Work, delivery: Delivery) -> None:
         """The same request came while it is at work."""
@@ -306,9 +320,8 @@ class Worker:
         while True:
             await asyncio.sleep(self._bus.ack_wait / 3.0)
             self._jobs.expire()
-            for job in self._jobs:
-                if job.delivery is not None:
-                    self._outbox.settle(job.delivery.ack, PROGRESS)
+            for ack in (*self._opening, *(job.delivery.ack for job in self._jobs if job.delivery is not None)):
+                self._outbox.settle(ack, PROGRESS)
 
     async def _preload(self) -> None:
         for name in self._options.models:

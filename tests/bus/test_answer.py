@@ -242,3 +242,35 @@ async def test_what_waits_for_a_slow_reader_is_bounded_and_loses_nothing():
         assert text.split() == [str(seq) for seq in range(1, count + 1) if seq % 2 == choice]
     assert sum(event.tokens for event in deltas) == count
     assert [event.finish_reason for event in deltas if event.choice == 0][-1] == "stop"
+
+
+@pytest.mark.parametrize("patience", [0.0, 5.0])
+async def test_work_whose_model_is_loaded_again_may_take_longer_once(patience: float) -> None:
+    """Its limits count from the next admission; the silence that follows is not excused a second time."""
+    asked: list[str] = []
+
+    def loading(answer: PendingAnswer) -> float:
+        asked.append(answer.request_id)
+        return 0.3
+
+    answer = PendingAnswer("r", Timeouts(0.1), lambda *_: None, patience, loading=loading)
+    answer.feed(admitted("0-a"))
+    reading = asyncio.create_task(collect(answer))
+    await asyncio.sleep(0.2)
+    assert not reading.done()
+    answer.feed(admitted("0-b", worker="w2"))
+    first, failed = await reading
+    assert isinstance(first, Admitted)
+    assert isinstance(failed, Failed)
+    assert (failed.code, asked) == ("overall_timeout", ["r"])
+
+
+async def test_work_whose_model_is_there_has_its_own_time() -> None:
+    answer = PendingAnswer("r", Timeouts(0.05), lambda *_: None)
+    answer.feed(admitted("0-a"))
+    assert isinstance((await collect(answer))[-1], Failed)
+
+
+async def test_work_that_never_got_its_model_is_not_waited_for_twice() -> None:
+    answer = PendingAnswer("r", Timeouts(0.05), lambda *_: None, 0.05, loading=lambda _: 60.0)
+    assert isinstance((await collect(answer))[-1], Failed)

@@ -14,7 +14,7 @@ import psutil
 from engines.protocol.cluster import Route, Timeouts
 from engines.protocol.events import Admitted, Completed, Delta, Failed
 
-from .conftest import ask, collect, generate, until
+from .conftest import MODEL, ask, collect, generate, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,6 +43,18 @@ async def test_a_blocking_request_survives_its_worker(cluster_of):
         assert isinstance(delta, Delta)
         assert isinstance(last, Completed)
         assert last.worker != first.worker
+
+
+async def test_work_outlives_a_load_that_takes_longer_than_its_own_time(cluster_of):
+    """The model was there when it was asked for; with its worker it is gone, and has to be loaded again."""
+    async with cluster_of(FAKE_LOAD_S="4") as cluster:
+        assert isinstance((await ask(cluster, "echo:1"))[-1], Completed)
+        await until(lambda: cluster.dispatcher.model_status(MODEL).state == "loaded")
+        answer = await cluster.dispatcher.submit(generate("block:2", stream=False), Route(), Timeouts(3.0))
+        assert isinstance(await anext(aiter(answer)), Admitted)
+        os.kill(worker_pid(cluster), signal.SIGKILL)
+        assert isinstance((await collect(answer))[-1], Completed)
+        assert cluster.worker.starts == 2
 
 
 async def test_a_dead_engine_is_replaced_and_work_not_begun_is_done_on_the_new_one(cluster_of):
