@@ -113,8 +113,9 @@ class Cluster:
             await self.server.stop()
 
     def hurry(self) -> None:
-        """Let ``stop``, running or to come, wait for no work any more."""
+        """Fail all open work, and let ``stop``, running or to come, wait for nothing any more."""
         self._hurried = True
+        self.dispatcher.give_up()
         if self.worker is not None:
             self.worker.hurry()
 

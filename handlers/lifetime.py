@@ -25,6 +25,8 @@ from .services import Services
 log = logging.getLogger("sie.app")
 
 RESTART_PAUSE = 5.0
+LAST_WORDS = 1.0
+"""Seconds in which requests tell their callers that their work was ended."""
 FORCED_LIMIT = 5.0
 """Seconds after the second signal in which the process ends, whatever it is doing."""
 
@@ -34,7 +36,7 @@ class Lifetime:
 
     At the first signal the server closes its port, so that it is no longer ready, and requests that it has or still
     takes get ``drain`` seconds; then the cluster stops, which ends their streams with an error of their own; what is
-    left is cancelled. A second signal cancels all at once.
+    left is cancelled. A second signal does not wait for any of it.
     """
 
     def __init__(
@@ -115,14 +117,12 @@ class Lifetime:
         return restore
 
     def _force(self) -> None:
-        """The second signal: wait for nothing, and end whatever happens."""
+        """The second signal: fail what runs, wait for nothing, and end whatever happens."""
         if self._hurry.is_set():
             return
         self._hurry.set()
         if self._cluster is not None:
             self._cluster.hurry()
-        for task in self._serve.visits.tasks():
-            task.cancel()
         last = threading.Timer(FORCED_LIMIT, os._exit, (1,))
         last.daemon = True
         last.start()
@@ -143,7 +143,10 @@ class Lifetime:
             task.cancel()
         if self._cluster is not None:
             await self._cluster.stop()
-        await self._patiently(self._quiet(), 1.0)
+        with contextlib.suppress(TimeoutError):
+            # all work has been failed by now: what is left are answers that tell so
+            async with asyncio.timeout(LAST_WORDS):
+                await self._quiet()
         for task in self._serve.visits.tasks():
             task.cancel()
 

@@ -104,8 +104,7 @@ class NatsDispatcher:
 
     async def stop(self) -> None:
         """Fail what is still open and leave the bus."""
-        for flight in list(self._flights.values()):
-            flight.answer.fail("transport_failure", "the gateway is shutting down", retry_after=1)
+        self.give_up()
         for background in (self._sweeper, self._chaser):
             if background is not None:
                 background.cancel()
@@ -118,6 +117,11 @@ class NatsDispatcher:
                 async with asyncio.timeout(2.0):
                     await self._client.close()
         self._client = None
+
+    def give_up(self) -> None:
+        """Fail what is still open."""
+        for flight in list(self._flights.values()):
+            flight.answer.fail("transport_failure", "the gateway is shutting down", retry_after=1)
 
     def expect(self, lane: Lane) -> None:
         """A worker of ``lane`` is being started or restarted: work for it may wait in the queue."""
