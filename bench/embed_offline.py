@@ -45,7 +45,7 @@ def main() -> None:
             library.encode(every, show_progress_bar=False)
             loops.append(len(every) / (time.perf_counter() - began))
             loads.append(load("embed_load.py", server, EMBEDDING_MODEL, *options)[chosen.conc]["texts/s"])
-    ratio = statistics.median(ours / loop for ours, loop in zip(loads, loops, strict=True))
+    ratio = statistics.median(rate / loop for rate, loop in zip(loads, loops, strict=True))
     print(f"sentence-transformers' loop, bfloat16: {statistics.median(loops):.1f} texts/s")
     print(f"over HTTP, {chosen.conc} at a time: {statistics.median(loads):.1f} texts/s, {ratio:.2f} times the loop")
 

@@ -153,7 +153,7 @@ class Lifetime:
     async def _quiet(self) -> None:
         """Wait until the server has ended its requests and takes no more: some still come in after a signal."""
         await self._served.wait()
-        while running := self._serve.visits.tasks() - {asyncio.current_task()}:
+        while running := self._serve.visits.tasks():
             await asyncio.wait(running)
 
     async def _patiently(self, awaited: Coroutine[Any, Any, None], limit: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engines.protocol.catalog import variant
 from engines.protocol.cluster import ClusterView
 from generated.sie import models
 
@@ -14,7 +15,7 @@ def snapshot(cluster: ClusterView, model: str | None = None) -> models.PendingGe
         groups=[
             models.PendingGenerationGroup(
                 model=group.model,
-                display_model=group.model if group.profile == "default" else f"{group.model}:{group.profile}",
+                display_model=variant(group.model, group.profile),
                 pool=group.pool,
                 count=group.count,
                 active_streams=group.active_streams,

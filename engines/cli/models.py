@@ -14,7 +14,7 @@ import click
 from litestar.plugins import CLIPlugin
 
 from engines.catalog import Catalog, CatalogError
-from engines.protocol.catalog import ModelEntry, Profile, Resolved, UnknownModel
+from engines.protocol.catalog import ModelEntry, Profile, Resolved, UnknownModel, variant
 
 PACKAGE = "package:"
 
@@ -122,7 +122,7 @@ def _find(catalog: Catalog, name: str) -> tuple[ModelEntry, Profile]:
 
 def _variants(entry: ModelEntry) -> list[tuple[str, Profile]]:
     names = sorted(entry.profiles, key=lambda name: (name != "default", name))
-    return [(entry.name if name == "default" else f"{entry.name}:{name}", entry.profiles[name]) for name in names]
+    return [(variant(entry.name, name), entry.profiles[name]) for name in names]
 
 
 def _on_hub(profile: Profile) -> bool:

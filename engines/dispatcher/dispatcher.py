@@ -71,7 +71,7 @@ class NatsDispatcher:
         self._given_up: GivenUp | None = None
         self._registry = Registry(self._worker_lost)
         self._flights: dict[str, Flight] = {}
-        self._rescue = Rescue(self._flights, self._registry, self._spawn, load_patience)
+        self._rescue = Rescue(self._flights, self._registry, self._spawn)
         self._expected: set[Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._up = asyncio.Event()
@@ -136,11 +136,16 @@ class NatsDispatcher:
         place = await self._place(work, route)
         if work.request_id in self._flights:
             raise ValueError(f"request id {work.request_id} is already in use")
-        loaded = self.model_status(name_of(work)).state == "loaded"
-        patience = 0.0 if loaded else self._load_patience
-        work = msgspec.structs.replace(work, load_patience=self._load_patience if loaded else 0.0)
+        name = name_of(work)
+        patience = self._patience_for(name)
+        work = msgspec.structs.replace(work, load_patience=self._load_patience - patience)
         answer = PendingAnswer(
-            work.request_id, timeouts, self._answer_ended, patience, self._rescue.late, self._rescue.loading
+            work.request_id,
+            timeouts,
+            self._answer_ended,
+            patience,
+            self._rescue.late,
+            lambda _: self._patience_for(name),
         )
         flight = self._flights[work.request_id] = Flight(work, route, place, answer)
         try:
@@ -229,6 +234,10 @@ class NatsDispatcher:
         if profile := route.machine_profile or " or ".join(route.machine_profiles):
             where += f", machine profile {profile!r}"
         raise DispatchError("provisioning", f"no worker is running yet for {where}", retry_after=60)
+
+    def _patience_for(self, model: str) -> float:
+        """How many seconds more work may take, because no worker has its model loaded."""
+        return 0.0 if self.model_status(model).state == "loaded" else self._load_patience
 
     def _answer_ended(self, answer: PendingAnswer, running: bool) -> None:
         flight = self._flights.pop(answer.request_id, None)

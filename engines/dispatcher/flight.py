@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engines.bus.subjects import Direct, Lane
+from engines.protocol.catalog import variant
 from engines.protocol.cluster import Route
 from engines.protocol.work import GenerateWork, Work
 
@@ -37,4 +38,4 @@ class Flight:
 
 def name_of(work: Work) -> str:
     """The model as heart-beats name it."""
-    return work.model if work.profile == "default" else f"{work.model}:{work.profile}"
+    return variant(work.model, work.profile)

@@ -45,12 +45,10 @@ class Rescue:
         flights: Mapping[str, Flight],
         registry: Registry,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
-        load_patience: float = 0.0,
     ) -> None:
         self._flights = flights
         self._registry = registry
         self._spawn = spawn
-        self._load_patience = load_patience
         self._client: Client | None = None
 
     def connected(self, client: Client, js: JetStreamContext, publisher: Publisher) -> None:
@@ -64,11 +62,6 @@ class Rescue:
         if flight.worker is None or self._registry.peers(flight.lane) < 2:
             return False
         return self._again(flight)
-
-    def loading(self, answer: PendingAnswer) -> float:
-        """How many seconds more work may take whose model no worker has loaded, any more."""
-        name = name_of(self._flights[answer.request_id].work)
-        return 0.0 if self._registry.model_status(name).state == "loaded" else self._load_patience
 
     def refused(self, flight: Flight, event: Refused) -> None:
         """A worker does not take the work: publish it once more for all of the lane, then give up (contract N.4)."""

@@ -21,6 +21,14 @@ EngineKind = Literal[
 ]
 
 
+DEFAULT_PROFILE = "default"
+
+
+def variant(model: str, profile: str) -> str:
+    """``model``, or ``model:profile`` for a profile other than the default one: the name on the wire and in logs."""
+    return model if profile == DEFAULT_PROFILE else f"{model}:{profile}"
+
+
 class Profile(msgspec.Struct, kw_only=True, frozen=True):
     """One way to run a model, with ``extends`` already applied.
 
@@ -36,6 +44,10 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
     loadtime: dict[str, Any] = {}
     runtime: dict[str, Any] = {}
     lora_paths: dict[str, str] = {}
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """An adapter option; one of ``runtime`` goes before one of ``loadtime``."""
+        return self.runtime.get(name, self.loadtime.get(name, default))
 
 
 class Generation(msgspec.Struct, kw_only=True, frozen=True):

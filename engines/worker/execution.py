@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from engines.adapters.base import EngineDead, WorkError
 from engines.catalog import Catalog
-from engines.protocol.catalog import Resolved
+from engines.protocol.catalog import Resolved, variant
 from engines.protocol.request import REQUEST
 from engines.protocol.tracing import Tracing
 from engines.protocol.work import Work
@@ -127,7 +127,7 @@ class Execution:
                 raise WorkError("MODEL_LOADING", message, retry_after=5) from None
 
     def _find(self, work: Work) -> Resolved:
-        name = work.model if work.profile == "default" else f"{work.model}:{work.profile}"
+        name = variant(work.model, work.profile)
         try:
             found = self._catalog.resolve(name)
         except LookupError as error:

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from engines.adapters.base import Engine, EngineLoadError, EngineStatus
-from engines.protocol.catalog import ModelEntry, Profile
+from engines.protocol.catalog import ModelEntry, Profile, variant
 from engines.protocol.cluster import ModelState, ModelStatus
 
 log = logging.getLogger("sie.worker")
@@ -39,7 +39,7 @@ class Slot:
     def __init__(self, entry: ModelEntry, profile: Profile) -> None:
         self.entry = entry
         self.profile = profile
-        self.name = entry.name if profile.name == "default" else f"{entry.name}:{profile.name}"
+        self.name = variant(entry.name, profile.name)
         self.engine: Engine | None = None
         self.loading: asyncio.Task[Engine] | None = None
         self.failure: LoadFailed | None = None

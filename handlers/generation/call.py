@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from time import perf_counter
 from typing import Final
 
+from engines.protocol.catalog import variant
 from engines.protocol.cluster import Answer, DispatchError, Route, Timeouts
 from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, FailureCode
 from engines.protocol.work import GenerateWork
@@ -102,7 +103,7 @@ async def admit(
 
 def _refusal(services: Services, work: GenerateWork, event: Failed, names: Mapping[str, str]) -> Failure:
     """Why work was not admitted. Time that ran out while the model was still loading is worth a retry."""
-    name = work.model if work.profile == "default" else f"{work.model}:{work.profile}"
+    name = variant(work.model, work.profile)
     if event.code == "overall_timeout" and services.cluster.model_status(name).state == "loading":
         return Capacity(f"Model '{name}' is still loading", 5, code="MODEL_LOADING")
     return _failure(event, names)

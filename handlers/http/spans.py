@@ -42,7 +42,7 @@ class RequestSpans(OpenTelemetryInstrumentationMiddleware):
         seen: dict[str, Any] = {fact: value for fact, value in scope.items() if fact in _FACTS}
         seen["headers"] = [(name, value) for name, value in scope["headers"] if name in _HEADERS and value.isascii()]
         seen[_WHOLE] = scope
-        await self.open_telemetry_middleware(seen, receive, send)  # type: ignore[arg-type]
+        await self.open_telemetry_middleware(seen, receive, send)  # type: ignore[arg-type]  # Litestar's types of ASGI
 
 
 def middleware(provider: TracerProvider) -> DefineMiddleware:

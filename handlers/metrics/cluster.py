@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engines.protocol.catalog import CatalogView
+from engines.protocol.catalog import CatalogView, variant
 from engines.protocol.cluster import ClusterView, WorkerStatus
 
 
@@ -69,7 +69,7 @@ class ClusterCollector(Collector):
         )
         counts: Counter[tuple[str, str]] = Counter()
         for group in self._cluster.pending_generations():
-            name = group.model if group.profile == "default" else f"{group.model}:{group.profile}"
+            name = variant(group.model, group.profile)
             counts[name, group.pool] += group.count
         for labels, count in sorted(counts.items()):
             family.add_metric(labels, float(count))

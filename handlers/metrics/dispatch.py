@@ -7,6 +7,7 @@ from time import perf_counter
 
 from msgspec import structs
 
+from engines.protocol.catalog import variant
 from engines.protocol.cluster import Answer, Dispatcher, DispatchError, Route, Timeouts
 from engines.protocol.events import AnyEvent, Completed, Delta, Failed
 from engines.protocol.tracing import Span, Tracing
@@ -26,7 +27,7 @@ class Metered:
 
     async def submit(self, work: Work, route: Route, timeouts: Timeouts) -> Answer:
         """See ``engines.protocol.cluster.Dispatcher``."""
-        model = work.model if work.profile == "default" else f"{work.model}:{work.profile}"
+        model = variant(work.model, work.profile)
         series = self._metrics.of_model(work.request_id, model)
         span = None
         if self._tracing is not None:

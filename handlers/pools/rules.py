@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from engines.protocol.catalog import Resolved
+from engines.protocol.catalog import Resolved, variant
 from engines.protocol.pools import DEFAULT_POOL, PoolSpec
 from generated.sie.models import CreatePoolRequest
 
@@ -19,7 +19,6 @@ from ..services import Services
 from .known import queue_pools, static_pool
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
-DEFAULT_PROFILE: Final = "default"
 MAX_PROFILE: Final = 128
 
 
@@ -155,8 +154,7 @@ def spec(services: Services, body: CreatePoolRequest) -> PoolSpec:
 
 def canonical(found: Resolved) -> str:
     """``model``, or ``model:profile`` for a profile other than the default one."""
-    profile = found.profile.name
-    return found.model.name if profile == DEFAULT_PROFILE else f"{found.model.name}:{profile}"
+    return variant(found.model.name, found.profile.name)
 
 
 def _profiles(body: CreatePoolRequest) -> tuple[tuple[str, dict[str, int]], ...]:

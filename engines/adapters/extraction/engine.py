@@ -112,7 +112,7 @@ class ExtractionEngine(BatchedEngine, Generic[S]):
         """
         value = work.options.get(name)
         if value is None:
-            return self.profile.runtime.get(name, self.profile.loadtime.get(name, default))
+            return self.profile.option(name, default)
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, kind):

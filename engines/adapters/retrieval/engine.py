@@ -94,7 +94,7 @@ class RetrievalEngine(BatchedEngine):
 
     def option(self, name: str) -> Any:
         """An adapter option of the profile, ``None`` when unset."""
-        return self.profile.runtime.get(name, self.profile.loadtime.get(name))
+        return self.profile.option(name)
 
     def max_length(self) -> int | None:
         """Tokens to which every input is cut, special ones included; the model's own limit holds as well."""

@@ -16,17 +16,17 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from ...protocol.catalog import ModelEntry, Profile
+from ...protocol.catalog import ModelEntry, Profile, variant
 from ...protocol.events import GenerateOutput, Timing, Usage
 from ...protocol.work import ExtractWork, GenerateWork, Work
-from ..base import EngineDead, EngineStatus, Reply, WorkError
+from ..base import EngineStatus, Reply, WorkError
 from ..documents.reader import Reader
 from ..files import model_files
 from . import contradictions, extraction, processes
 from .adapters import Adapters
 from .beams import BeamSearch
 from .grammar import Grammars
-from .launch import launched
+from .launch import dead, launched, stopped
 from .logprobs import Vocabulary, of_prompt
 from .options import chat_template, engine_args
 from .outputs import Choice
@@ -55,7 +55,7 @@ class VllmEngine:
     def __init__(self, entry: ModelEntry, profile: Profile) -> None:
         self._entry = entry
         self._profile = profile
-        self._name = entry.name if profile.name == "default" else f"{entry.name}:{profile.name}"
+        self._name = variant(entry.name, profile.name)
         self._llm: AsyncLLM | None = None
         self._family = processes.Family()
         self._documents = Reader(profile)
@@ -103,7 +103,7 @@ class VllmEngine:
             raise WorkError("invalid_request", f"model {self._entry.name!r} generates text and does nothing else")
         started = time.perf_counter()
         if self._engine.errored:
-            raise self._dead()
+            raise dead(self._name)
         try:
             prepared = await self._prepare(work)
         except VLLMClientError as error:
@@ -184,14 +184,14 @@ class VllmEngine:
                         contradictions.check(work, part, generated=generated[index], constrained=constrained)
                         choices[index].take(part)
         except EngineDeadError:
-            raise self._dead() from None
+            raise dead(self._name) from None
         except GracefulHTTPError as error:
             raise WorkError("RESOURCE_EXHAUSTED", error.message, retry_after=5) from None
         except VLLMClientError as error:
             raise _refusal(error) from None
         except EngineGenerateError as error:
             if self._engine.errored:
-                raise self._dead() from None
+                raise dead(self._name) from None
             cause = error.__cause__
             if isinstance(cause, VLLMClientError):
                 raise _refusal(cause) from None
@@ -234,9 +234,6 @@ class VllmEngine:
         assert self._llm is not None, "load() comes first"
         return self._llm
 
-    def _dead(self) -> EngineDead:
-        return EngineDead(f"the engine of model {self._name!r} died; it is being started anew")
-
     def status(self) -> EngineStatus:
         """Requests the engine has and has not finished, and what its processes hold in memory."""
         return EngineStatus(
@@ -254,12 +251,7 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             await self._grammars.close()
-        if llm is not None:
-            if llm.output_handler is not None:
-                # what follows is no failure of the engine
-                llm.output_handler.cancel()
-            await asyncio.to_thread(llm.shutdown, 0.5)
-        await asyncio.to_thread(self._family.end)
+        await stopped(llm, self._family)
 
 
 def _refusal(error: VLLMClientError) -> WorkError:

@@ -1,4 +1,4 @@
-"""The start of an ``AsyncLLM``: watched, told of in the log, its faults in the terms of the protocol."""
+"""Start and end of an ``AsyncLLM``: watched, told of in the log, its faults in the terms of the protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllm import AsyncEngineArgs
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from ..base import EngineLoadError
+from ..base import EngineDead, EngineLoadError
 from . import guard
 from .processes import Family
 from .stats import Stats
@@ -34,6 +34,21 @@ async def launched(name: str, arguments: Callable[[], AsyncEngineArgs], stats: S
             return await asyncio.to_thread(_start, arguments, stats)
     finally:
         ticker.cancel()
+
+
+async def stopped(llm: AsyncLLM | None, family: Family) -> None:
+    """End the processes of an engine; those that do not end by themselves are killed. ``None``: it never started."""
+    if llm is not None:
+        if llm.output_handler is not None:
+            # what follows is no failure of the engine
+            llm.output_handler.cancel()
+        await asyncio.to_thread(llm.shutdown, 0.5)
+    await asyncio.to_thread(family.end)
+
+
+def dead(name: str) -> EngineDead:
+    """What work at an engine meets that has died."""
+    return EngineDead(f"the engine of model {name!r} died; it is being started anew")
 
 
 def _start(arguments: Callable[[], AsyncEngineArgs], stats: Stats) -> AsyncLLM:

@@ -18,15 +18,15 @@ from vllm.exceptions import GracefulHTTPError, VLLMClientError
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from ....protocol.catalog import ModelEntry, Profile
+from ....protocol.catalog import ModelEntry, Profile, variant
 from ....protocol.events import EncodeOutput, ItemError, Output, ScoreOutput, Timing, Usage
 from ....protocol.work import EncodeWork, ScoreWork, Work
-from ...base import EngineDead, EngineLoadError, EngineStatus, Reply, WorkError
+from ...base import EngineLoadError, EngineStatus, Reply, WorkError
 from ...files import model_files
 from ...retrieval.outputs import cosines, dense_output
 from ...retrieval.texts import Task, Templates, Text, plain_text_of, refuse_options
 from ...retrieval.tokens import NO_LIMIT, NoRoom, Tokens
-from ..launch import launched
+from ..launch import dead, launched, stopped
 from ..options import pooling_args
 from ..processes import Family
 from ..stats import Stats
@@ -47,7 +47,7 @@ class VllmPoolingEngine:
     def __init__(self, entry: ModelEntry, profile: Profile) -> None:
         self._entry = entry
         self._profile = profile
-        self._name = entry.name if profile.name == "default" else f"{entry.name}:{profile.name}"
+        self._name = variant(entry.name, profile.name)
         self._llm: AsyncLLM | None = None
         self._family = Family()
         self._stats = Stats()
@@ -82,9 +82,9 @@ class VllmPoolingEngine:
         self._typed = "token_type_ids" in tokenizer.model_input_names
         self._lowercase = files.lowercase
         limits = [config.max_model_len, files.max_length, tokenizer.model_max_length]
-        limits += [self._entry.max_sequence_length, self._option("max_seq_length")]
+        limits += [self._entry.max_sequence_length, self._profile.option("max_seq_length")]
         self._longest = min(int(limit) for limit in limits if limit)
-        normalize = self._option("normalize")
+        normalize = self._profile.option("normalize")
         self._normalize = files.normalized if normalize is None else bool(normalize)
         self._templates = Templates(self._profile, files.prompts, files.default_prompt)
         log.info("model %s: ready, %s, %d tokens", self._name, config.dtype, self._longest)
@@ -96,7 +96,7 @@ class VllmPoolingEngine:
             WorkError: the work cannot be done.
         """
         if self._engine.errored:
-            raise self._dead()
+            raise dead(self._name)
         if isinstance(work, EncodeWork):
             await self._encode(work, reply)
         elif isinstance(work, ScoreWork):
@@ -118,12 +118,7 @@ class VllmPoolingEngine:
         """Stop the engine's processes; those that do not end are killed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         llm, self._llm = self._llm, None
-        if llm is not None:
-            if llm.output_handler is not None:
-                # what follows is no failure of the engine
-                llm.output_handler.cancel()
-            await asyncio.to_thread(llm.shutdown, 0.5)
-        await asyncio.to_thread(self._family.end)
+        await stopped(llm, self._family)
 
     # --- encode and score -------------------------------------------------------------------------------------------
 
@@ -243,14 +238,14 @@ class VllmPoolingEngine:
                 row: Row = output.outputs.data.float().numpy().reshape(-1)
                 return row
         except EngineDeadError:
-            raise self._dead() from None
+            raise dead(self._name) from None
         except GracefulHTTPError as error:
             raise WorkError("RESOURCE_EXHAUSTED", error.message, retry_after=5.0) from None
         except VLLMClientError as error:
             raise WorkError("INVALID_INPUT", str(error)) from None
         except EngineGenerateError as error:
             if self._engine.errored:
-                raise self._dead() from None
+                raise dead(self._name) from None
             log.error("request %s: the engine failed", request_id, exc_info=error.__cause__)
             raise WorkError("inference_error", f"the engine failed: {error.__cause__}") from None
         raise WorkError("inference_error", "the engine ended without a result")
@@ -270,13 +265,6 @@ class VllmPoolingEngine:
     def _engine(self) -> AsyncLLM:
         assert self._llm is not None, "load() comes first"
         return self._llm
-
-    def _dead(self) -> EngineDead:
-        return EngineDead(f"the engine of model {self._name!r} died; it is being started anew")
-
-    def _option(self, name: str) -> Any:
-        """An adapter option of the profile, ``None`` when unset."""
-        return self._profile.runtime.get(name, self._profile.loadtime.get(name))
 
 
 def _logits(rows: Sequence[Row]) -> ScoreOutput:
