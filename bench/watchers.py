@@ -121,10 +121,10 @@ def table(without: Times, with_them: Times, count: int) -> str:
 
 def main(watchers: int, seconds: float, rounds: int) -> None:
     os.environ["SIE_PRELOAD_MODELS"] = EMBEDDING_MODEL
-    server = ours("/v1/embeddings")
+    server = ours("/v1/embeddings", EMBEDDING_MODEL)
     totals: tuple[Times, Times] = ({}, {})
     with tempfile.TemporaryDirectory(prefix="oasgate-bench-") as name, server.running(Path(name)):
-        wait_for_model(server, "embed_load.py", EMBEDDING_MODEL)
+        wait_for_model(server, "embed_load.py")
         url = server.url.removesuffix("/v1/embeddings")
         asyncio.run(measure(url, 3.0))
         for number in range(rounds):

@@ -9,7 +9,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import httpx
@@ -529,21 +529,24 @@ def priority(ask: Asker) -> None:
             pass
         ended.append(name)
 
+    # one place, and work before and between that leaves a busy machine time to take in all of them
     long = {"ignore_eos": True, "max_tokens": 400}
-    with ask.stream(**long) as first:
-        next(first)  # it has the only place
-        with ask.stream(max_tokens=4, priority=5) as later, ask.stream(max_tokens=4, priority=-5) as sooner:
-            threads = [
-                threading.Thread(target=wait, args=(name, chunks))
-                for name, chunks in (("later", later), ("sooner", sooner))
-            ]
-            for thread in threads:
-                thread.start()
-            for _ in first:
-                pass
-            for thread in threads:
-                thread.join()
-    assert ended == ["sooner", "later"]
+    asked = {
+        "first": long,
+        "later": {"priority": 5, "ignore_eos": True, "max_tokens": 100},
+        "second": long,
+        "third": long,
+        "sooner": {"priority": -5, "max_tokens": 4},
+    }
+    with ExitStack() as open_:
+        streams = {name: open_.enter_context(ask.stream(**fields)) for name, fields in asked.items()}
+        threads = [threading.Thread(target=wait, args=stream) for stream in streams.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert ended.index("sooner") < ended.index("third")
+    assert ended[-1] == "later"
 
 
 @row

@@ -10,11 +10,9 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
-from vllm.exceptions import GracefulHTTPError, VLLMClientError
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from ...protocol.catalog import ModelEntry, Profile, variant
 from ...protocol.events import GenerateOutput, Timing, Usage
@@ -25,6 +23,7 @@ from ..files import model_files
 from . import contradictions, extraction, processes
 from .adapters import Adapters
 from .beams import BeamSearch
+from .faults import translated
 from .grammar import Grammars
 from .launch import dead, launched, stopped
 from .logprobs import Vocabulary, of_prompt
@@ -104,10 +103,8 @@ class VllmEngine:
         started = time.perf_counter()
         if self._engine.errored:
             raise dead(self._name)
-        try:
+        with self._translated(work):
             prepared = await self._prepare(work)
-        except VLLMClientError as error:
-            raise _refusal(error) from None
         begun = time.perf_counter()
         reply.admitted(prompt_tokens=len(prepared.tokens))
         self._costs[work.request_id] = len(prepared.tokens) + (prepared.params.max_tokens or 0) * prepared.params.n
@@ -170,8 +167,8 @@ class VllmEngine:
         constrained = prepared.params.structured_outputs is not None
         rest: GenerateOutput | None = None
         outputs = self._outputs(work, prepared)
-        try:
-            # closing the generator is what aborts the request when this task is cancelled
+        # closing the generator is what aborts the request when this task is cancelled
+        with self._translated(work):
             async with contextlib.aclosing(outputs):
                 async for output in outputs:
                     first = first or time.perf_counter()
@@ -183,21 +180,10 @@ class VllmEngine:
                         generated[index] += len(part.token_ids)
                         contradictions.check(work, part, generated=generated[index], constrained=constrained)
                         choices[index].take(part)
-        except EngineDeadError:
-            raise dead(self._name) from None
-        except GracefulHTTPError as error:
-            raise WorkError("RESOURCE_EXHAUSTED", error.message, retry_after=5) from None
-        except VLLMClientError as error:
-            raise _refusal(error) from None
-        except EngineGenerateError as error:
-            if self._engine.errored:
-                raise dead(self._name) from None
-            cause = error.__cause__
-            if isinstance(cause, VLLMClientError):
-                raise _refusal(cause) from None
-            log.error("request %s: the engine failed", work.request_id, exc_info=cause)
-            raise WorkError("inference_error", f"the engine failed: {type(cause).__name__}: {cause}") from None
         return usage, first or time.perf_counter(), rest
+
+    def _translated(self, work: GenerateWork) -> contextlib.AbstractContextManager[None]:
+        return translated(self._engine, self._name, work.request_id, refusal="invalid_request")
 
     def _outputs(self, work: GenerateWork, prepared: Prepared) -> AsyncGenerator[Any]:
         """The outputs of the engine, or of a search with it."""
@@ -252,12 +238,6 @@ class VllmEngine:
         if llm is not None:
             await self._grammars.close()
         await stopped(llm, self._family)
-
-
-def _refusal(error: VLLMClientError) -> WorkError:
-    """What vLLM blames on the request, with the name of the field where vLLM knows it."""
-    message = str(error.args[0] if error.args else error)
-    return WorkError("invalid_request", message, param=getattr(error, "parameter", None))
 
 
 def _ranked(outputs: list[CompletionOutput], n: int, stream: bool) -> list[tuple[int, CompletionOutput]]:

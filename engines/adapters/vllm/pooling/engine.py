@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from vllm import PoolingParams
-from vllm.exceptions import GracefulHTTPError, VLLMClientError
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from ....protocol.catalog import ModelEntry, Profile, variant
 from ....protocol.events import EncodeOutput, ItemError, Output, ScoreOutput, Timing, Usage
@@ -26,6 +24,7 @@ from ...files import model_files
 from ...retrieval.outputs import cosines, dense_output
 from ...retrieval.texts import Task, Templates, Text, plain_text_of, refuse_options
 from ...retrieval.tokens import NO_LIMIT, NoRoom, Tokens
+from ..faults import translated
 from ..launch import dead, launched, stopped
 from ..options import pooling_args
 from ..processes import Family
@@ -231,23 +230,12 @@ class VllmPoolingEngine:
 
     async def _row(self, request_id: str, encoding: Any) -> Row:
         prompt: Any = {"prompt_token_ids": encoding.ids}
-        try:
+        with translated(self._engine, self._name, request_id, refusal="INVALID_INPUT"):
             async for output in self._engine.encode(prompt, self._parameters(encoding), request_id):
                 if output.error is not None:
                     raise WorkError("inference_error", f"the engine failed: {output.error}")
                 row: Row = output.outputs.data.float().numpy().reshape(-1)
                 return row
-        except EngineDeadError:
-            raise dead(self._name) from None
-        except GracefulHTTPError as error:
-            raise WorkError("RESOURCE_EXHAUSTED", error.message, retry_after=5.0) from None
-        except VLLMClientError as error:
-            raise WorkError("INVALID_INPUT", str(error)) from None
-        except EngineGenerateError as error:
-            if self._engine.errored:
-                raise dead(self._name) from None
-            log.error("request %s: the engine failed", request_id, exc_info=error.__cause__)
-            raise WorkError("inference_error", f"the engine failed: {error.__cause__}") from None
         raise WorkError("inference_error", "the engine ended without a result")
 
     def _parameters(self, encoding: Any) -> PoolingParams:
