@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import uuid
 
 from nats.aio.client import Client
@@ -11,9 +13,12 @@ from nats.js.object_store import ObjectStore
 from .settings import BusSettings
 from .streams import payload_bucket
 from .subjects import PAYLOAD_HEADER
+from .tasks import ended
 
 HEADROOM = 4096
 """Bytes of a message kept for its headers."""
+STALL = 10.0
+"""Seconds without a further part after which the rest of a payload is not waited for."""
 
 
 class IncompletePayload(Exception):
@@ -37,23 +42,35 @@ class Payloads:
     async def store(self, data: bytes) -> dict[str, str]:
         """Store ``data``; return the headers that lead to it."""
         name = uuid.uuid4().hex
-        await (await self._store()).put(name, data)
+        try:
+            await (await self._store()).put(name, data)
+        except Exception:
+            self._bucket = None  # a bus that was restarted may have lost it: the next use makes it anew
+            raise
         return {PAYLOAD_HEADER: name}
 
     async def fetch(self, headers: dict[str, str] | None, data: bytes) -> bytes:
         """The payload of a message: ``data`` itself, or what its headers lead to.
 
         Raises:
-            IncompletePayload: it is not all there; nats-py returns what came as if it were all.
+            IncompletePayload: it is not all there; nats-py returns what came as if it were all, or waits for ever.
         """
         name = (headers or {}).get(PAYLOAD_HEADER)
         if name is None:
             return data
-        found: ObjectStore.ObjectResult = await (await self._store()).get(name)
-        got = found.data or b""
-        if len(got) != found.info.size:
-            raise IncompletePayload(f"{len(got)} of {found.info.size} bytes")
-        return got
+        into = io.BytesIO()  # nats-py's own way copies all that came before with each part
+        getting = asyncio.create_task((await self._store()).get(name, writeinto=into))
+        try:
+            before = -1
+            while not getting.done() and before < into.tell():
+                before = into.tell()
+                await asyncio.wait({getting}, timeout=STALL)
+        finally:
+            await ended(getting)
+        size = "?" if getting.cancelled() else getting.result().info.size
+        if into.tell() != size:
+            raise IncompletePayload(f"{into.tell()} of {size} bytes")
+        return into.getvalue()
 
     async def drop(self, headers: dict[str, str] | None) -> None:
         """Delete what the headers lead to, if anything."""

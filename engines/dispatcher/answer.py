@@ -62,6 +62,7 @@ class PendingAnswer:
         self._next_seq: dict[str, int] = {}
         self._early: dict[str, dict[int, AnyEvent]] = {}
         self._gap_since: float | None = None
+        self._fetching = 0
         self._look_after = FIRST_LOOK
         self._look_at = self._started + FIRST_LOOK
         self._workers: dict[str, str] = {}
@@ -113,8 +114,8 @@ class PendingAnswer:
         if self._done or self._owner not in (None, attempt) or self.is_stale(attempt):
             return
         expected = self._next_seq.get(attempt, 0)
-        if event.seq < expected:
-            return
+        if event.seq < expected or (self._fetching and isinstance(event, Failed)):
+            return  # what is being fetched is the end; if it was said to be lost meanwhile, it was not
         if event.seq > expected:
             self._early.setdefault(attempt, {})[event.seq] = event
             if self._gap_since is None:
@@ -138,7 +139,7 @@ class PendingAnswer:
         An answer that could not be completed that way fails.
         """
         now = self._loop.time()
-        if self._done or now < self._look_at:
+        if self._done or self._fetching or now < self._look_at:
             return None
         if self._gap_since is not None and now - self._gap_since > GAP_PATIENCE:
             self.fail("transport_failure", "events of the worker's answer were lost", retry_after=1)
@@ -153,6 +154,14 @@ class PendingAnswer:
         """Ask again soon: the connection was lost, and events with it."""
         self._look_after = SOON
         self._look_at = self._loop.time()
+
+    def fetch_begins(self) -> None:
+        """Its end was too large for a message and is being fetched: nothing is asked for again meanwhile."""
+        self._fetching += 1
+
+    def fetch_ended(self) -> None:
+        self._fetching -= 1
+        self.look()
 
     @property
     def worker(self) -> str | None:

@@ -245,15 +245,24 @@ class NatsDispatcher:
             self._spawn(self._rescue.cancel(flight))
 
     async def _on_events(self, message: Msg) -> None:
-        if message.headers and subjects.PAYLOAD_HEADER in message.headers:
-            self._spawn(self._fetch_events(dict(message.headers)))
-        else:
+        headers = dict(message.headers or {})
+        if subjects.PAYLOAD_HEADER not in headers:
             self._feed(message.data)
+            return
+        flight = self._flights.get(headers.get(subjects.REQUEST_HEADER, ""))
+        if flight is not None:
+            flight.answer.fetch_begins()
+        self._spawn(self._fetch_events(headers, flight))
 
-    async def _fetch_events(self, headers: dict[str, str]) -> None:
+    async def _fetch_events(self, headers: dict[str, str], flight: Flight | None) -> None:
         assert self._payloads is not None
         # only the last event of a request is ever that large, so nothing of that request can overtake it
-        self._feed(await self._payloads.fetch(headers, b""))
+        try:
+            data = await self._payloads.fetch(headers, b"")
+        finally:
+            if flight is not None:
+                flight.answer.fetch_ended()
+        self._feed(data)
         await self._payloads.drop(headers)
 
     def _feed(self, data: bytes) -> None:

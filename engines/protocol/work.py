@@ -109,10 +109,14 @@ class Rendering(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Encoded image bytes (PNG, JPEG, ...), decoded and checked by the worker."""
+    """Encoded image bytes (PNG, JPEG, ...), decoded and checked by the worker.
+
+    ``param`` is the request field it came from, for errors.
+    """
 
     data: bytes
     format: str | None = None
+    param: str | None = None
 
 
 class GenerateWork(WorkItem, kw_only=True, tag="generate", omit_defaults=True):

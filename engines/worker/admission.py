@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engines.protocol.cost import cost
-from engines.protocol.work import GenerateWork, Work
+from engines.protocol.cost import at_once
+from engines.protocol.work import Work
 
 OVERCOMMIT = 4
 """How many times the cache of the engines may be promised: most answers end before their limit."""
@@ -47,12 +47,13 @@ class Admission:
     def fits(self, work: Work, *, direct: bool) -> bool:
         """Whether there is room for it. One that is larger than all of the budget may run alone."""
         budget = self._budget() * (1 if direct else SLACK)
-        if not budget or not self._tokens or not isinstance(work, GenerateWork):
+        tokens = at_once(work)
+        if not budget or not self._tokens or not tokens:
             return len(self._costs) < self._most or not direct
-        return self._tokens + cost(work) <= budget
+        return self._tokens + tokens <= budget
 
     def begin(self, work: Work) -> None:
-        tokens = cost(work) if isinstance(work, GenerateWork) else 0
+        tokens = at_once(work)
         self._costs[work.request_id] = tokens
         self._tokens += tokens
         if tokens:

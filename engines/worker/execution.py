@@ -15,8 +15,9 @@ from engines.protocol.tracing import Tracing
 from engines.protocol.work import Work
 
 from .jobs import Job
-from .models import LoadFailed, Models
+from .models import Models
 from .reply import AttemptReply
+from .slot import LoadFailed
 
 log = logging.getLogger("sie.worker")
 

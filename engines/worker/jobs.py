@@ -31,6 +31,7 @@ class Job:
         self.delivery: Delivery | None = delivery
         self.task: asyncio.Task[None] | None = None
         self.ending: Ending | None = None
+        self._begun = False
 
     @property
     def time_left(self) -> float | None:
@@ -47,10 +48,21 @@ class Job:
         if self.expires is not None and self.work.load_patience:
             self.expires = time.monotonic() + self.work.time_left
 
+    def begin(self) -> None:
+        """The task takes its first step.
+
+        Raises:
+            CancelledError: the job was ended before.
+        """
+        self._begun = True
+        if self.ending is not None:
+            raise asyncio.CancelledError
+
     def end(self, reason: Ending) -> None:
-        """Cancel the task; the first reason stays."""
-        if self.task is not None:
-            self.ending = self.ending or reason
+        """Cancel the task, or have it end as it begins; the first reason stays."""
+        self.ending = self.ending or reason
+        # a task that is cancelled before its first step never enters its body, and would clean up nothing
+        if self._begun and self.task is not None:
             self.task.cancel()
 
 

@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 from engines.adapters.base import Engine, EngineLoadError, EngineStatus
-from engines.protocol.catalog import ModelEntry, Profile, variant
-from engines.protocol.cluster import ModelState, ModelStatus
+from engines.protocol.catalog import ModelEntry, Profile
+from engines.protocol.cluster import ModelStatus
+
+from .residency import Residency
+from .slot import LoadFailed, Slot
 
 log = logging.getLogger("sie.worker")
 
-MAX_CONCURRENT = 256
 FIRST_PAUSE = 1.0
 LAST_PAUSE = 60.0
 CLOSE_TIMEOUT = 5.0
@@ -23,55 +25,16 @@ PROGRESS_EVERY = 10.0
 Factory = Callable[[ModelEntry, Profile], Engine]
 
 
-class LoadFailed(Exception):
-    """A model could not be loaded. ``attempts`` counts the tries of this worker."""
-
-    def __init__(self, message: str, error_class: str, attempts: int, permanent: bool) -> None:
-        super().__init__(message)
-        self.error_class = error_class
-        self.attempts = attempts
-        self.permanent = permanent
-
-
-class Slot:
-    """One (model, profile): its engine when loaded, and who uses it."""
-
-    def __init__(self, entry: ModelEntry, profile: Profile) -> None:
-        self.entry = entry
-        self.profile = profile
-        self.name = variant(entry.name, profile.name)
-        self.engine: Engine | None = None
-        self.loading: asyncio.Task[Engine] | None = None
-        self.failure: LoadFailed | None = None
-        self.retry_at = 0.0
-        self.attempts = 0
-        self.users = 0
-        self.used_at = 0.0
-        self.cache_tokens = 0
-        self.gone: asyncio.Event | None = None
-        """Once the catalog has changed the model: set when this engine is closed."""
-        limit = profile.loadtime.get("max_concurrent_requests", MAX_CONCURRENT)
-        self.permits = asyncio.Semaphore(int(limit))
-
-    @property
-    def state(self) -> ModelState:
-        if self.engine is not None:
-            return "loaded"
-        if self.loading is not None:
-            return "loading"
-        return "failed" if self.failure is not None else "available"
-
-
 class Models:
-    """Loads, lends and evicts engines. ``changed`` is called when a state changes, so that it is told at once."""
+    """Loads, lends and evicts engines, within ``memory_budget`` bytes (``None``: no limit). ``changed`` is called when
+    a state changes, so that it is told at once."""
 
     def __init__(self, factory: Factory, changed: Callable[[], None], memory_budget: int | None = None) -> None:
         self._factory = factory
         self._changed = changed
-        self._budget = memory_budget
+        self._residency = Residency(memory_budget, self._evict)
         self._slots: dict[tuple[str, str], Slot] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._pinned: frozenset[str] = frozenset()
         self._leaving: dict[str, asyncio.Event] = {}
 
     @contextlib.asynccontextmanager
@@ -81,29 +44,24 @@ class Models:
         Raises:
             LoadFailed: it cannot be loaded.
         """
-        slot = self._slots.setdefault((entry.name, profile.name), Slot(entry, profile))
-        slot.users += 1
-        try:
+        with self._wanted(entry, profile) as slot:
             await self._load(slot)
             async with slot.permits:
                 # the engine may have died while this request waited for its turn
                 engine = await self._load(slot)
-                slot.used_at = time.monotonic()
-                yield engine
-        finally:
-            slot.users -= 1
-            slot.used_at = time.monotonic()
-            self._close_if_gone(slot)
+                try:
+                    yield engine
+                finally:
+                    slot.used_at = time.monotonic()
 
     async def load(self, entry: ModelEntry, profile: Profile) -> None:
         """Load ahead of any request; a failure is logged and kept as the model's state."""
-        slot = self._slots.setdefault((entry.name, profile.name), Slot(entry, profile))
-        with contextlib.suppress(LoadFailed):
+        with self._wanted(entry, profile) as slot, contextlib.suppress(LoadFailed):
             await self._load(slot)
 
     def pin(self, names: Iterable[str]) -> None:
         """Never evict these models (``model`` or ``model:profile``)."""
-        self._pinned = frozenset(names)
+        self._residency.pin(names)
 
     def renew(self, current: Callable[[str], tuple[ModelEntry, Profile] | None]) -> None:
         """The catalog has changed. An engine whose model is another now is closed once its last user has left, and a
@@ -119,8 +77,7 @@ class Models:
         """The engine is dead: the next request loads a new one."""
         slot = self._slots.get((entry.name, profile.name))
         if slot is not None and slot.engine is engine:
-            slot.engine = None
-            self._close_later(slot.name, engine)
+            self._remove(slot)
             self._changed()
 
     def statuses(self) -> list[ModelStatus]:
@@ -163,10 +120,22 @@ class Models:
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await slot.loading
             if slot.engine is not None:
-                self._close_later(slot.name, slot.engine)
-                slot.engine = None
+                self._remove(slot)
         if self._closing:
             await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT)
+
+    @contextlib.contextmanager
+    def _wanted(self, entry: ModelEntry, profile: Profile) -> Iterator[Slot]:
+        """The model has one user more: it is not evicted, and a load that waits for memory is not given up."""
+        slot = self._slots.setdefault((entry.name, profile.name), Slot(entry, profile))
+        slot.users += 1
+        try:
+            yield slot
+        finally:
+            slot.users -= 1
+            if not slot.users:
+                self._close_if_gone(slot)
+                self._residency.left()
 
     async def _load(self, slot: Slot) -> Engine:
         if slot.engine is not None:
@@ -180,15 +149,18 @@ class Models:
         return await asyncio.shield(slot.loading)
 
     async def _load_now(self, slot: Slot) -> Engine:
-        slot.attempts += 1
         started = time.monotonic()
-        log.info("model %s: loading (attempt %d)", slot.name, slot.attempts)
         engine: Engine | None = None
         telling = asyncio.create_task(_tell_progress(slot.name, started))
         try:
             if (leaving := self._leaving.get(slot.name)) is not None and leaving is not slot.gone:
                 await leaving.wait()
-            await self._make_room()
+            await self._residency.reserve(slot)
+            if self._residency.limited and self._closing:
+                # until it is closed, what leaves holds its memory
+                await asyncio.wait(self._closing)
+            slot.attempts += 1
+            log.info("model %s: loading (attempt %d)", slot.name, slot.attempts)
             # creating an engine imports its library: seconds in which heart-beats must go on
             engine = await asyncio.to_thread(self._factory, slot.entry, slot.profile)
             await engine.load()
@@ -207,11 +179,14 @@ class Models:
             slot.failure = None
             slot.attempts = 0
             slot.used_at = time.monotonic()
+            self._residency.loaded(slot)
             log.info("model %s: loaded in %.1f s", slot.name, time.monotonic() - started)
             return engine
         finally:
             telling.cancel()
             slot.loading = None
+            if slot.engine is None:
+                self._residency.release(slot)
             self._close_if_gone(slot)
             self._changed()
 
@@ -222,26 +197,14 @@ class Models:
         else:
             failure = LoadFailed(f"{type(error).__name__}: {error}", type(error).__name__, slot.attempts, False)
             log.error("model %s: cannot be loaded", slot.name, exc_info=error)
-        pause = min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** (slot.attempts - 1))
+        # without a try there was no room, which may change at any time
+        pause = min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** (slot.attempts - 1)) if slot.attempts else 0.0
         slot.retry_at = time.monotonic() + pause
         return failure
 
-    async def _make_room(self) -> None:
-        """Evict the least recently used idle engines while the budget is used up."""
-        while self._budget is not None and self.load_of_engines().memory_bytes >= self._budget:
-            idle = [
-                slot
-                for slot in self._slots.values()
-                if slot.engine is not None and slot.users == 0 and slot.name not in self._pinned
-            ]
-            if not idle:
-                return
-            slot = min(idle, key=lambda slot: slot.used_at)
-            log.info("model %s: evicted, the memory budget is used up", slot.name)
-            engine, slot.engine = slot.engine, None
-            assert engine is not None
-            await self._close(slot.name, engine)
-            self._changed()
+    def _evict(self, slot: Slot) -> None:
+        self._remove(slot)
+        self._changed()
 
     def _close_if_gone(self, slot: Slot) -> None:
         """Close an engine that the catalog no longer has, when nobody uses it."""
@@ -251,8 +214,7 @@ class Models:
             self._left(slot)
             return
         log.info("model %s: closed, the catalog has changed it", slot.name)
-        engine, slot.engine = slot.engine, None
-        self._close_later(slot.name, engine).add_done_callback(lambda _: self._left(slot))
+        self._remove(slot).add_done_callback(lambda _: self._left(slot))
 
     def _left(self, slot: Slot) -> None:
         assert slot.gone is not None
@@ -260,8 +222,12 @@ class Models:
         if self._leaving.get(slot.name) is slot.gone:
             del self._leaving[slot.name]
 
-    def _close_later(self, name: str, engine: Engine) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._close(name, engine))
+    def _remove(self, slot: Slot) -> asyncio.Task[None]:
+        """Take a loaded engine out of use and close it."""
+        engine, slot.engine = slot.engine, None
+        assert engine is not None
+        self._residency.release(slot)
+        task = asyncio.create_task(self._close(slot.name, engine))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task

@@ -48,15 +48,19 @@ class _Attempt:
         self.first, self.events, self.size = self.next, [], 0
 
     def _lost(self, seen: int) -> bytes:
-        failed = Failed(
-            request_id=self.request_id,
-            attempt_id=self.id,
-            seq=seen,
-            code="transport_failure",
-            message=f"events {seen} to {self.next - 1} of the worker's answer were lost",
-            retry_after=1.0,
-        )
-        return wire.encode(failed)
+        return wire.encode(lost(self.request_id, self.id, seen, self.next - 1))
+
+
+def lost(request_id: str, attempt_id: str, first: int, last: int) -> Failed:
+    """What a gateway is told in place of events that cannot be sent any more."""
+    return Failed(
+        request_id=request_id,
+        attempt_id=attempt_id,
+        seq=first,
+        code="transport_failure",
+        message=f"events {first} to {last} of the worker's answer were lost",
+        retry_after=1.0,
+    )
 
 
 class Sent:
@@ -87,10 +91,14 @@ class Sent:
             del self._running[event.attempt_id]
             attempt.ended_at = self._clock()
             self._ended[event.attempt_id] = attempt
+            if attempt.size > self._limit:  # it would push out all others, and itself at last
+                self._forget(attempt)
         self._tidy()
 
-    def again(self, request_id: str, seen: Mapping[str, int], owned: bool) -> Iterator[tuple[str, Sequence[bytes]]]:
-        """Subject and events that the asker lacks, for each attempt that has some.
+    def again(
+        self, request_id: str, seen: Mapping[str, int], owned: bool
+    ) -> Iterator[tuple[str, str, Sequence[bytes]]]:
+        """Attempt, subject and events that the asker lacks, for each attempt that has some.
 
         Args:
             request_id: Which request.
@@ -99,15 +107,15 @@ class Sent:
         """
         for attempt in self._requests.get(request_id, ()):
             if (attempt.id in seen or not owned) and (events := attempt.since(seen.get(attempt.id, 0))):
-                yield attempt.subject, events
+                yield attempt.id, attempt.subject, events
 
     def _tidy(self) -> None:
         oldest = self._clock() - KEEP_S
         while self._ended and (next(iter(self._ended.values())).ended_at or 0.0) < oldest:
-            self._forget_ended()
+            self._forget(next(iter(self._ended.values())))
         while self._size > self._limit and (self._ended or self._running):
             if self._ended:
-                self._forget_ended()
+                self._forget(next(iter(self._ended.values())))
             else:
                 _, attempt = self._running.popitem(last=False)
                 self._size -= attempt.size
@@ -115,9 +123,9 @@ class Sent:
         while len(self._forgotten) > REMEMBERED:
             self._drop(self._forgotten.popitem(last=False)[1])
 
-    def _forget_ended(self) -> None:
-        """Forget the events of the attempt that ended first, and remember that it did."""
-        _, attempt = self._ended.popitem(last=False)
+    def _forget(self, attempt: _Attempt) -> None:
+        """Forget the events of an attempt that has ended, and remember that it did."""
+        del self._ended[attempt.id]
         self._size -= attempt.size
         attempt.forget()
         self._forgotten[attempt.id] = attempt

@@ -142,16 +142,18 @@ class Worker:
         stopped.cancel()
 
     def _room(self) -> int:
-        return 0 if self._stop.is_set() else self._admission.room()
+        return 0 if self._stop.is_set() or self._outbox.full else self._admission.room()
 
     def _take(self, delivery: Delivery) -> None:
         self._spawn(self._open(delivery), "open")
 
     async def _open(self, delivery: Delivery) -> None:
         """Decode a delivery and start on it, unless it is settled already."""
-        began = time.perf_counter()
         self._opening.add(delivery.ack)
         try:
+            if not delivery.direct:
+                await self._outbox.room()  # it was asked for before so much waited
+            began = time.perf_counter()
             work = wire.decode_work(await self._payloads.fetch(delivery.headers, delivery.data))
         except msgspec.DecodeError as error:
             await self._letters.unreadable(delivery, error)
@@ -199,7 +201,7 @@ class Worker:
 
     def _refusal(self, work: Work, delivery: Delivery) -> RefusalReason | None:
         """Why the work is better done elsewhere (contract N.4)."""
-        if not self._admission.fits(work, direct=delivery.direct):
+        if not self._admission.fits(work, direct=delivery.direct) or (delivery.direct and self._outbox.full):
             return "kv_budget"
         if not delivery.direct:
             return None
@@ -229,7 +231,9 @@ class Worker:
         verdict = ACK
         error_class: str | None = None
         try:
+            job.begin()
             error_class = await self._execution.run(job, reply)
+            await self._outbox.over(attempt)
         except asyncio.CancelledError:
             if job.ending == "drain" and not reply.begun:
                 verdict = self._hand_back(job)

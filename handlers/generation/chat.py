@@ -76,6 +76,7 @@ def chat_work(context: Context, body: models.ChatCompletionRequest, target: Targ
     talk = conversation(body.messages)
     gates.images_are_seen(len(talk.images), target, "messages")
     sampled = sampling.chat(body, limit)
+    gaps_limited = timeouts.gaps_limited(settings, target.profile.runtime)
     return GenerateWork(
         **target.fields(context),
         routing_key=key(body.routing_key) or key(body.prompt_cache_key),
@@ -88,7 +89,7 @@ def chat_work(context: Context, body: models.ChatCompletionRequest, target: Targ
         sampling=sampled,
         grammar=constraint,
         lora_adapter=given(body.lora_adapter),
-        stream=bool(given(body.stream)) or (sampled.best_of is None and timeouts.gaps_limited(settings)),
+        stream=bool(given(body.stream)) or (sampled.best_of is None and gaps_limited),
     )
 
 

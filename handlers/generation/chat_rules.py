@@ -61,6 +61,13 @@ def forced_tool_has_no_rival(body: Body) -> None:
         raise InvalidField("tool_choice", "A forced 'tool_choice' cannot be combined with this 'response_format'")
 
 
+def nothing_stops_a_forced_call(body: Body) -> None:
+    """Its grammar ends it; any other end would leave broken arguments."""
+    stop = given(body.stop)
+    if stop and tools.forced(body):
+        raise UnsupportedField("stop", "'stop' has no meaning with a forced 'tool_choice'")
+
+
 def response_format_is_known(body: Body) -> None:
     wanted = given(body.response_format)
     if wanted is not None and wanted.type not in FORMATS:
@@ -82,4 +89,5 @@ CHAT_RULES: Final[tuple[Rule[Body], ...]] = (
     named_tool_is_known,
     response_format_is_known,
     forced_tool_has_no_rival,
+    nothing_stops_a_forced_call,
 )

@@ -66,7 +66,7 @@ def completions_work(
         **target.fields(context),
         prompt=prompt_text(body),
         sampling=sampling.completions(body, limit),
-        stream=bool(given(body.stream)) or timeouts.gaps_limited(settings),
+        stream=bool(given(body.stream)) or timeouts.gaps_limited(settings, target.profile.runtime),
     )
 
 

@@ -94,7 +94,7 @@ def generate_work(context: Context, body: models.GenerateRequest, target: Target
 
 def _images(given_images: list[models.NativeGenerateImage]) -> list[Image]:
     return [
-        Image(data=images.decode(image.data, f"images[{index}].data"), format=given(image.format))
+        Image(images.decode(image.data, f"images[{index}].data"), given(image.format), f"images[{index}].data")
         for index, image in enumerate(given_images)
     ]
 

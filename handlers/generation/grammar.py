@@ -28,7 +28,7 @@ def from_response_format(value: models.ChatCompletionRequestResponseFormat | Non
     if value is None or value.type == "text":
         return None
     if value.type == "json_object":
-        return Grammar(kind="json_object")
+        return Grammar(kind="json_object", param="response_format")
     if value.type != "json_schema":
         raise UnsupportedField(
             "response_format.type", f"Response formats of type '{value.type[:64]}' are not supported"
@@ -47,7 +47,11 @@ def _from_json_schema(value: dict[str, Any] | None) -> Grammar:
             raise InvalidField(f"{_FORMAT}.{key}", f"'{_FORMAT}.{key}' has the wrong type")
     schema = schema_limits.inline(value["schema"], f"{_FORMAT}.schema")
     return Grammar(
-        kind="json_schema", value=_text(schema), label=value.get("name"), strict=value.get("strict") or False
+        kind="json_schema",
+        value=_text(schema),
+        label=value.get("name"),
+        strict=value.get("strict") or False,
+        param="response_format",
     )
 
 
@@ -68,11 +72,11 @@ def from_native(value: models.GenerateGrammar | None) -> Grammar | None:
     if ebnf is not None:
         if strict:
             raise UnsupportedField("grammar.strict", "'strict' has no meaning for an EBNF grammar")
-        return Grammar(kind="ebnf", value=ebnf, label=label)
+        return Grammar(kind="ebnf", value=ebnf, label=label, param="grammar")
     if regex is not None:
-        return Grammar(kind="regex", value=regex, label=label, strict=strict)
+        return Grammar(kind="regex", value=regex, label=label, strict=strict, param="grammar")
     inlined = schema_limits.inline(schema or {}, "grammar.json_schema")
-    return Grammar(kind="json_schema", value=_text(inlined), label=label, strict=strict)
+    return Grammar(kind="json_schema", value=_text(inlined), label=label, strict=strict, param="grammar")
 
 
 def _text(schema: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ def from_data_uri(uri: str, param: str) -> Image:
         if uri[:5].lower() == "data:":
             raise InvalidField(param, "An inline image must be a 'data:image/...;base64,' URI")
         raise InvalidField(param, "Remote images are not fetched; send a 'data:image/...;base64,' URI")
-    return Image(data=decode(uri[head.end() :], param), format=head[1].lower())
+    return Image(data=decode(uri[head.end() :], param), format=head[1].lower(), param=param)
 
 
 def decode(text: str, param: str) -> bytes:

@@ -61,7 +61,9 @@ def responses_work(context: Context, body: models.ResponsesRequest, target: Targ
     limit = sampling.Limit.of(given(body.max_output_tokens), sampling.TEXT_MAX_TOKENS, ability.max_output_tokens)
     gates.output_fits(limit.tokens, ability, "max_output_tokens")
     work = GenerateWork(
-        **target.fields(context), sampling=sampling.responses(body, limit), stream=timeouts.gaps_limited(settings)
+        **target.fields(context),
+        sampling=sampling.responses(body, limit),
+        stream=timeouts.gaps_limited(settings, target.profile.runtime),
     )
     if isinstance(body.input, str):
         work.prompt = body.input

@@ -35,12 +35,14 @@ def limits(
     return Timeouts(overall=overall, first_chunk=min(overall, first or FIRST_CHUNK), inter_chunk=inter or INTER_CHUNK)
 
 
-def gaps_limited(settings: Settings) -> bool:
-    """Whether the operator limits the time to and between chunks.
+def gaps_limited(settings: Settings, runtime: Mapping[str, Any]) -> bool:
+    """Whether the operator or the profile, whose ``runtime`` it is, limits the time to and between chunks.
 
     A blocking answer is then gathered from chunks. Otherwise it comes in one piece, and only its overall limit holds.
     """
-    return settings.first_chunk_timeout is not None or settings.inter_chunk_timeout is not None
+    first = _pick(settings.first_chunk_timeout, None, runtime.get("first_chunk_timeout_s"))
+    inter = _pick(settings.inter_chunk_timeout, None, runtime.get("inter_chunk_timeout_s"))
+    return first is not None or inter is not None
 
 
 def whole(timeouts: Timeouts) -> Timeouts:

@@ -6,6 +6,7 @@ from typing import Any
 
 from generated.sie import models
 
+from ..errors import InvalidField
 from . import schema_limits
 from .fields import given
 
@@ -27,9 +28,21 @@ def _definition(function: models.ChatCompletionRequestToolsItemFunction, path: s
         said["description"] = description
     if (parameters := given(function.parameters)) is not None:
         said["parameters"] = schema_limits.inline(parameters, f"{path}.parameters")
+        _describes_an_object(said["parameters"], f"{path}.parameters")
     if (strict := given(function.strict)) is not None:
         said["strict"] = strict
     return {"type": "function", "function": said}
+
+
+def _describes_an_object(schema: dict[str, Any], path: str) -> None:
+    """Arguments are an object, whatever else the schema would allow.
+
+    Raises:
+        InvalidField: it allows none.
+    """
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise InvalidField(f"{path}.type", f"'{path}.type' must be 'object'")
 
 
 def choice(body: models.ChatCompletionRequest) -> str | dict[str, Any] | None:

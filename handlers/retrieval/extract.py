@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from engines.protocol.events import ExtractOutput
-from engines.protocol.work import ExtractWork
+from engines.protocol.work import ExtractWork, Item
 from generated.sie import models
 from generated.sie.interfaces import Context
 
-from ..errors import Failure, InvalidField
+from ..errors import Failure, InvalidField, InvalidInput
 from ..surface import Surface
 from . import replies
 from .calls import resolve, run
@@ -37,9 +37,11 @@ class ExtractSurface(Surface):
         )
         promoted = take_text(tuning, "instruction", "params.options")
         instruction = given(params.instruction)
+        inputs = items(body.items, target.model)
+        _refuse_images(inputs)
         work = ExtractWork(
             **target.fields(context),
-            items=items(body.items, target.model),
+            items=inputs,
             labels=_labels(given(params.labels)),
             output_schema=_schema(given(params.output_schema)),
             instruction=promoted if instruction is None else instruction,
@@ -59,6 +61,14 @@ class ExtractSurface(Surface):
             for index, (found, item) in enumerate(zip(output.items, work.items, strict=True))
         ]
         return replies.encode(context, {"model": target.model.name, "items": results})
+
+
+def _refuse_images(inputs: Sequence[Item]) -> None:
+    """Every model extracts from text, also one that generates from images."""
+    for index, item in enumerate(inputs):
+        if item.images:
+            path = f"items[{index}].images"
+            raise InvalidInput(f"{path}: extraction reads text and documents, no images", path)
 
 
 def _labels(labels: list[str] | None) -> list[str] | None:

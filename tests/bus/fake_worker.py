@@ -3,7 +3,7 @@
 The prompt is the script: ``echo:N`` answers N deltas, ``slow:N`` one delta every 50 ms, ``block:S`` nothing for S
 seconds, ``stall:S`` the same after one delta, ``late:S`` like ``block`` at the first publication only; ``die:N`` lets
 the first N engines of the process die; ``refuse``, ``crash``, ``vanish`` (the process kills itself) and ``silent`` (no
-result) are what their names say.
+result) are what their names say. An encoding answers its texts, or N bytes for one text ``bytes:N``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class ScriptedEngine:
                 await self.generate(work, reply)
             elif isinstance(work, EncodeWork):
                 reply.admitted(prompt_tokens=len(work.items))
-                data = b"".join((item.text or "").encode() for item in work.items)
+                text = "".join(item.text or "" for item in work.items)
+                data = bytes(int(text[6:])) if text.startswith("bytes:") else text.encode()
                 output = EncodeOutput(dense=Tensor("|u1", (1, len(data)), data), dense_dims=len(data))
                 reply.completed(usage=Usage(prompt_tokens=len(work.items)), timing=Timing(), output=output)
         finally:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from engines.protocol.cost import cost
-from engines.protocol.work import EncodeWork, GenerateWork, Image, Item, Sampling, ScoreWork, TranscribeWork, Work
+from engines.protocol.cost import EXTRACTED_TOKENS, SIDE_BY_SIDE, at_once, cost
+from engines.protocol.work import (
+    EncodeWork,
+    ExtractWork,
+    GenerateWork,
+    Image,
+    Item,
+    Sampling,
+    ScoreWork,
+    TranscribeWork,
+    Work,
+)
 from engines.worker.admission import OVERCOMMIT, SLACK, Admission
 
 from .conftest import generate
@@ -36,6 +46,28 @@ def test_other_work_weighs_what_goes_in():
         (TranscribeWork(request_id="r", model="m", audio=b"z" * 2560), 11),
     ]
     assert [cost(work) for work, _ in rows] == [weight for _, weight in rows]
+
+
+def test_extraction_weighs_what_is_read_or_generated_for_each_item():
+    items = [Item(text="x" * 40)] * 64
+    labelled = ExtractWork(request_id="r", model="m", items=items, labels=["y" * 8, "z" * 4])
+    assert (cost(labelled), at_once(labelled)) == (1 + 64 * 11 + 64 * 3, 0)
+    schema = {"type": "object"}
+    generated = ExtractWork(request_id="r", model="m", items=items, output_schema=schema)
+    assert cost(generated) == 1 + 64 * (11 + 1 + EXTRACTED_TOKENS)
+    assert at_once(generated) == cost(generated) * SIDE_BY_SIDE // 64
+    short = ExtractWork(request_id="r", model="m", items=items, output_schema=schema, options={"max_new_tokens": 8})
+    assert cost(short) == 1 + 64 * (11 + 1 + 8)
+
+
+def test_extraction_by_generating_takes_room_from_the_budget():
+    admission = Admission(100, 20_000, lambda: 0)
+    work = ExtractWork(request_id="r", model="m", items=[Item(text="x")] * 4096, output_schema={"type": "object"})
+    admission.begin(work)
+    assert admission.tokens == at_once(work) > 16 * EXTRACTED_TOKENS
+    assert not admission.fits(tokens(5000), direct=True)
+    admission.end("r")
+    assert admission.tokens == 0
 
 
 def test_without_a_budget_only_the_number_of_requests_is_limited():

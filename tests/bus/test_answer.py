@@ -131,6 +131,21 @@ async def test_a_silent_answer_is_asked_for_ever_less_often(monkeypatch):
     assert answer.missed() is None
 
 
+async def test_an_end_that_is_being_fetched_is_neither_asked_for_nor_lost(monkeypatch):
+    monkeypatch.setattr("engines.dispatcher.answer.FIRST_LOOK", 0.0)
+    answer = answer_of([])
+    answer.feed(admitted("a"))
+    answer.fetch_begins()
+    answer.look()
+    assert answer.missed() is None
+    lost = Failed(request_id="r", attempt_id="a", seq=1, code="transport_failure", message="lost")
+    answer.feed(lost)
+    answer.fetch_ended()
+    assert answer.missed() == Missed("r", {"a": 1}, owned=False), "it may have come in part only"
+    answer.feed(completed("a", 1))
+    assert [type(event) for event in await collect(answer)] == [Admitted, Completed]
+
+
 async def test_a_lost_worker_fails_what_it_has_begun():
     ended: list[bool] = []
     answer = answer_of(ended)

@@ -80,6 +80,22 @@ async def test_payloads_of_any_size_go_both_ways(cluster_of, size):
         assert cluster.dispatcher.bus_counts().payload_offloads == (size > 8 << 20)
 
 
+async def test_large_answers_leave_each_other_and_small_ones_alone(cluster_of):
+    """Together they are more than a worker lets wait, and the last is more than it keeps."""
+    async with cluster_of() as cluster:
+        sizes = [37 << 20, 10, 37 << 20, 10, 37 << 20, 10, 70 << 20, 10]
+
+        async def encode(size: int) -> int:
+            item = Item(text=f"bytes:{size}")
+            work = EncodeWork(request_id=uuid.uuid4().hex, model=MINILM, items=[item])
+            last = (await collect(await cluster.dispatcher.submit(work, Route(), Timeouts(120.0))))[-1]
+            assert isinstance(last, Completed), last
+            assert isinstance(last.output, EncodeOutput)
+            return last.output.dense_dims
+
+        assert await asyncio.gather(*map(encode, sizes)) == sizes
+
+
 async def test_a_refusal_of_the_engine_keeps_its_code_and_details(cluster_of):
     async with cluster_of() as cluster:
         (failed,) = await ask(cluster, "refuse")

@@ -22,7 +22,7 @@ def keep(sent: Sent, request: str, attempt: str, count: int, *, ends: bool = Tru
 
 
 def again(sent: Sent, request: str, seen: dict[str, int], *, owned: bool) -> list[bytes]:
-    return [data for subject, events in sent.again(request, seen, owned) for data in events if subject == "to"]
+    return [data for _, subject, events in sent.again(request, seen, owned) for data in events if subject == "to"]
 
 
 def lost(sent: Sent, request: str, seen: dict[str, int], *, owned: bool) -> tuple[str, int]:
@@ -107,3 +107,11 @@ def test_size_is_bounded_and_nothing_is_sent_with_a_hole():
     assert again(sent, "r", {"a": 3}, owned=True) == [b"x"]
     sent.keep("to", event("r", "a", 4, last=True), b"y")
     assert lost(sent, "r", {"a": 1}, owned=True) == ("a", 1)
+
+
+def test_an_answer_too_large_to_be_kept_pushes_no_other_out():
+    sent = Sent(limit=100)
+    keep(sent, "small", "a", 2, size=10)
+    keep(sent, "large", "b", 2, size=60)
+    assert len(again(sent, "small", {}, owned=False)) == 2
+    assert lost(sent, "large", {"b": 1}, owned=True) == ("b", 1)

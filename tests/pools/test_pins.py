@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from engines.protocol.cluster import WorkerStatus
+from engines.protocol.events import Completed, Failed
 from engines.protocol.pools import PoolRecord, PoolSpec, pinned
-from tests.bus.conftest import MINILM, MODEL, ask, until
+from tests.bus.conftest import MINILM, ask, until
 
 
 def record(**fields: object) -> PoolRecord:
@@ -27,16 +29,21 @@ def test_a_worker_is_told_what_its_pools_pin() -> None:
         assert pinned([record(**{**wanted, **other})], worker, 1.0) == set()
 
 
-async def test_a_pinned_model_is_loaded_and_never_evicted(cluster_of: Callable[..., object]) -> None:
-    # a budget of one byte: any idle engine is evicted for the next one
-    async with cluster_of(FAKE_MEMORY_BUDGET="1") as cluster:  # type: ignore[attr-defined]
+async def test_a_pinned_model_is_loaded_and_stays_until_its_pin_is_gone(cluster_of: Callable[..., object]) -> None:
+    # a budget for one engine: an idle one is evicted for the next one
+    async with cluster_of(FAKE_MEMORY_BUDGET="1000") as cluster:  # type: ignore[attr-defined]
         await until(lambda: bool(cluster.dispatcher.workers()))
         profile = cluster.dispatcher.workers()[0].machine_profile
         await cluster.pools.put(PoolSpec(name="warm", gpus={profile: 1}, pinned_models=(MINILM,)))
         await until(lambda: cluster.dispatcher.model_status(MINILM).state == "loaded")
-        await ask(cluster, "echo:1")
-        await until(lambda: cluster.dispatcher.model_status(MODEL).state == "loaded")
+        (failed,) = await ask(cluster, "echo:1")
+        assert isinstance(failed, Failed)
+        assert failed.code == "MODEL_LOAD_FAILED"
+        assert "pinned models hold 1000 of the memory budget of 1000 bytes" in failed.message
+        assert failed.details["permanent"] is False
         assert cluster.dispatcher.model_status(MINILM).state == "loaded"
         await cluster.pools.delete("warm")
-        # an unpinned model goes like any other, for the next one that is loaded
-        await until(lambda: not cluster.pools.all())
+        async with asyncio.timeout(20):
+            while not isinstance((await ask(cluster, "echo:1"))[-1], Completed):  # noqa: ASYNC110  # nothing signals it
+                await asyncio.sleep(0.1)
+        await until(lambda: cluster.dispatcher.model_status(MINILM).state == "available")

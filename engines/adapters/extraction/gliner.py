@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import logging
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Any
 
 import torch
 from gliner import GLiNER
+from gliner.data_processing.processor import BaseBiEncoderProcessor
+from tokenizers import Tokenizer
 
 from ...batching import Model, Tokenized
 from ...protocol.events import ItemError
@@ -30,7 +33,7 @@ RUNTIME = frozenset(("threshold", "multi_label", "merge_adjacent_entities", "pre
 
 @dataclass(frozen=True)
 class Settings:
-    """What all texts of one forward pass share."""
+    """What all texts of one forward pass share. ``prompt`` is how many tokens the labels take."""
 
     labels: tuple[str, ...]
     relations: tuple[str, ...]
@@ -39,6 +42,7 @@ class Settings:
     flat: bool
     multi_label: bool
     merge: bool
+    prompt: int
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,44 @@ class Window:
 
     text: str
     start: int
-    words: int
+    tokens: int
     settings: Settings
+
+
+class Counter:
+    """How many tokens the model makes of labels and words. What exceeds its tokenizer's limit the library cuts off."""
+
+    def __init__(self, processor: Any) -> None:
+        tokenizer = processor.transformer_tokenizer
+        # truncation is a setting that changes under the library's use
+        self._rust = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._rust.no_truncation()
+        self._rust.no_padding()
+        self._processor = processor
+        self._limit = int(tokenizer.model_max_length) - self._rust.num_special_tokens_to_add(False)
+        self._apart = isinstance(processor, BaseBiEncoderProcessor)
+
+    def prompt(self, labels: Sequence[str], relations: Sequence[str]) -> int:
+        """Tokens of the labels."""
+        named = getattr(self._processor.config, "decoder_mode", None) != "prompt"
+        ((words,), _) = self._processor.prepare_inputs(
+            [[]], list(labels), relations=list(relations), add_entities=named
+        )
+        return sum(self.of(words))
+
+    def of(self, words: Sequence[str]) -> list[int]:
+        """Tokens of each word."""
+        counts = [0] * len(words)
+        # other threads run during a batch, and not during a single one
+        (encoding,) = self._rust.encode_batch([list(words)], is_pretokenized=True, add_special_tokens=False)
+        for word in encoding.word_ids:
+            if word is not None:
+                counts[word] += 1
+        return counts
+
+    def room(self, prompt: int) -> int:
+        """Tokens of text that fit beside labels of ``prompt`` tokens; a model may read labels apart from the text."""
+        return self._limit if self._apart else self._limit - prompt
 
 
 class GlinerModel:
@@ -59,18 +99,16 @@ class GlinerModel:
     def __init__(self, model: Any, *, relations: bool) -> None:
         self._model = model
         self._relations = relations
-        self._tokenizer = model.data_processor.transformer_tokenizer
 
     def estimate(self, inputs: Sequence[Window]) -> int:
-        return sum(window.words + len(window.settings.labels) for window in inputs)
+        return sum(window.tokens + window.settings.prompt for window in inputs)
 
     def tokenize(self, inputs: Sequence[Window]) -> Sequence[Tokenized]:
-        done = []
-        for window in inputs:
-            tokens = len(self._tokenizer(window.text, add_special_tokens=False, truncation=False)["input_ids"])
-            prompt = 3 * (len(window.settings.labels) + len(window.settings.relations))
-            done.append(Tokenized(tokens + prompt, window, window.settings, tokens))
-        return done
+        """Windows are counted when they are cut; the library makes the tokens."""
+        return [
+            Tokenized(window.tokens + window.settings.prompt, window, window.settings, window.tokens)
+            for window in inputs
+        ]
 
     def forward(self, batch: Sequence[Window], share: int) -> list[Any]:
         try:
@@ -116,7 +154,8 @@ class GlinerModel:
 class GlinerEngine(ExtractionEngine[Settings]):
     """Zero-shot entities; relations too where the model is a joint one and ``options.relation_labels`` names some.
 
-    A text longer than the model reads (``max_len`` words) is read in windows that end with a sentence where one ends.
+    A text longer than the model reads (``max_len`` words, and the tokens that the labels leave) is read in windows that
+    end with a sentence where one ends.
     Options of the request, over those of the profile: ``threshold``, ``multi_label``, ``flat_ner`` (false: entities
     may overlap), ``merge_adjacent_entities``, ``relation_labels``, ``relation_threshold``.
     """
@@ -140,6 +179,7 @@ class GlinerEngine(ExtractionEngine[Settings]):
             _attn_implementation=self.profile.loadtime.get("attn_implementation"),
         ).eval()
         self._split = model.data_processor.words_splitter
+        self._counter = Counter(model.data_processor)
         self._window = int(model.config.max_len)
         self._relates = hasattr(model, "predict_relations")
         self.memory_bytes = sum(
@@ -160,27 +200,38 @@ class GlinerEngine(ExtractionEngine[Settings]):
             raise invalid("options.relation_labels", "must be a list of non-blank strings")
         if relations and not self._relates:
             raise invalid("options.relation_labels", f"means nothing: model {self.entry.name!r} finds no relations")
+        labels, relations = self.labels(work), list(dict.fromkeys(relations))
+        prompt = self._counter.prompt(labels, relations)
+        if self._counter.room(prompt) < 1:
+            raise invalid("labels", f"are {prompt} tokens, which leaves model {self.entry.name!r} no room for a text")
         threshold = self.option(work, "threshold", float, THRESHOLD)
         return Settings(
-            labels=tuple(self.labels(work)),
-            relations=tuple(dict.fromkeys(relations)),
+            labels=tuple(labels),
+            relations=tuple(relations),
             threshold=threshold,
             relation_threshold=self.option(work, "relation_threshold", float, threshold),
             flat=self.option(work, "flat_ner", bool, True),
             multi_label=self.option(work, "multi_label", bool, False),
             merge=self.option(work, "merge_adjacent_entities", bool, False),
+            prompt=prompt,
         )
 
     def pieces(self, text: str, settings: Settings) -> Sequence[Window]:
-        words = [(start, end) for _, start, end in self._split(text)]
+        split = list(self._split(text))
+        words = [(start, end) for _, start, end in split]
+        # tokens before each word
+        before = [0, *itertools.accumulate(self._counter.of([word for word, _, _ in split]))]
+        room = self._counter.room(settings.prompt)
         windows = []
         first = 0
         while first < len(words):
-            last = _window_end(text, words, first, self._window)
+            # a word of more tokens than there is room for is read by its first ones
+            fit = max(1, bisect.bisect_right(before, before[first] + room) - 1 - first)
+            last = _window_end(text, words, first, min(self._window, fit))
             # a text that fits is read as it is, spaces at its ends included
             whole = first == 0 and last == len(words)
             start, end = (0, len(text)) if whole else (words[first][0], words[last - 1][1])
-            windows.append(Window(text[start:end], start, last - first, settings))
+            windows.append(Window(text[start:end], start, before[last] - before[first], settings))
             first = last
         return windows
 

@@ -24,6 +24,8 @@ NO_LIMIT = 100_000
 
 CHARACTERS_PER_TOKEN = 4
 LONGEST_TOKEN = 64
+MAX_PAIRS = 32_768
+"""Labels times items of one request."""
 LOADTIME = engine.LOADTIME | {
     "default_labels",
     "attn_implementation",
@@ -129,12 +131,16 @@ class NliEngine(ExtractionEngine[Settings]):
         return NliModel(model, tokenizer, _columns(model.config, self.entry.name), self._max_length(tokenizer), on)
 
     def settings(self, work: ExtractWork) -> Settings:
+        labels = tuple(self.labels(work))
+        if len(labels) * len(work.items) > MAX_PAIRS:
+            asked = f"{len(labels)} labels for {len(work.items)} items are {len(labels) * len(work.items)} questions"
+            raise invalid("labels", f"{asked}; at most {MAX_PAIRS} are taken at once")
         template = self.option(work, "hypothesis_template", str, TEMPLATE)
         if template.count("{}") != 1 or template.replace("{}", "").count("{"):
             raise invalid("options.hypothesis_template", "must have one {} where the label goes")
         threshold = self.profile.runtime.get("score_threshold", self.profile.loadtime.get("score_threshold", 0.0))
         return Settings(
-            tuple(self.labels(work)),
+            labels,
             template,
             self.option(work, "multi_label", bool, False),
             self.option(work, "threshold", float, threshold),

@@ -14,11 +14,11 @@ from ...protocol.events import ScoreOutput
 from ...protocol.work import ScoreWork
 from ..base import EngineLoadError
 from ..files import model_files
-from . import loading
+from . import loading, options
 from .engine import RetrievalEngine
 from .pictures import Features, Picture
 from .runner import Runner
-from .texts import Text
+from .texts import Text, paired
 
 BINARY = 2
 
@@ -30,7 +30,7 @@ class CrossRunner(Runner):
         scores = features["scores"].double()
         return (scores[:, 1] - scores[:, 0] if scores.shape[-1] == BINARY else scores.reshape(-1)).cpu()
 
-    def rows(self, output: Any, count: int) -> Sequence[Any]:
+    def split(self, output: Any, count: int) -> Sequence[Any]:
         scores: list[float] = output.tolist()
         return scores
 
@@ -50,16 +50,22 @@ class CrossEncoderEngine(RetrievalEngine):
                 permanent=True,
             )
         model.set_keep_in_fp32_modules(head_layers(model))
-        return CrossRunner(model, self.max_length())
+        runner = CrossRunner(model, self.max_length())
+        for limit in ("query_max_length", "doc_max_length"):
+            if self.option(limit) and not runner.direct:
+                raise options.refusal(self.entry.name, f"{limit} where the library itself makes tokens of the pairs")
+        return runner
+
+    def facts(self, runner: Runner) -> dict[str, list[Any]]:
+        return {**super().facts(runner), "score_mode": ["logit"]}
 
     def score_inputs(
         self, query: str | Picture, documents: Sequence[str | Picture], work: ScoreWork
     ) -> list[Text | Picture]:
         asked, *texts = cast(list[str], [query, *documents])  # its runner sees no images
         first = self.templates.apply(asked, "query", work.instruction)
-        limit = work.max_sequence_length
-        pairs = (self.templates.apply(text, "document", None) for text in texts)
-        return [Text(first.text, first.prompt, pair=pair.prompt + pair.text, limit=limit) for pair in pairs]
+        second = (self.templates.apply(text, "document", None) for text in texts)
+        return [paired(first, document, work.max_sequence_length) for document in second]
 
     def scores(self, rows: Sequence[Any]) -> ScoreOutput:
         if not np.isfinite(rows).all():

@@ -12,8 +12,8 @@ from ...protocol.events import EncodeOutput, ItemError, ScoreOutput, Timing, Usa
 from ...protocol.work import EncodeWork, Item, ScoreWork, Work
 from ..base import EngineLoadError, Reply, WorkError
 from ..batched import BatchedEngine
-from . import loading
-from .pictures import Picture, Pictures
+from . import loading, options
+from .pictures import Picture, picture_of
 from .runner import Runner
 from .texts import Task, Templates, Text, plain_text_of, refuse_options
 from .tokens import NoRoom
@@ -30,6 +30,7 @@ class RetrievalEngine(BatchedEngine):
 
     outputs: ClassVar[tuple[str, ...]] = ()
     score_wants: ClassVar[frozenset[str]] = frozenset()
+    own_options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, entry: ModelEntry, profile: Profile) -> None:
         super().__init__(entry, profile)
@@ -43,7 +44,6 @@ class RetrievalEngine(BatchedEngine):
             EngineLoadError: the model cannot be served.
         """
         self.runner = await asyncio.to_thread(loading.loaded, self.entry.name, self._load)
-        self._pictures = Pictures(self.runner.picture)
         self._batcher = Batcher(self.runner, self._limits(), self.entry.name)
         self._batcher.start()
 
@@ -63,6 +63,8 @@ class RetrievalEngine(BatchedEngine):
     async def close(self) -> None:
         """Stop the threads and free the weights."""
         await super().close()
+        if self.runner is not None:
+            self.runner.pictures.close()
         self.runner = None
 
     # --- for subclasses ---------------------------------------------------------------------------------------------
@@ -70,6 +72,16 @@ class RetrievalEngine(BatchedEngine):
     def make(self) -> Runner:
         """Load the library's model; blocks."""
         raise NotImplementedError
+
+    def facts(self, runner: Runner) -> dict[str, list[Any]]:
+        """The values that are true of the model, by the names of ``options.FACTS``."""
+        model = runner.model
+        return {
+            "append_eos": [False, options.ends_with_eos(model.tokenizer)],
+            "causal": [options.is_causal(model)],
+            "dense_dim": [self.entry.dims.get("dense")],
+            "token_dim": [self.entry.dims.get("multivector")],
+        }
 
     def output(self, rows: Sequence[Any], work: EncodeWork) -> EncodeOutput:
         """The rows of the items of ``work`` (``None`` where an item has an error) as vectors."""
@@ -104,7 +116,9 @@ class RetrievalEngine(BatchedEngine):
     # --- private ----------------------------------------------------------------------------------------------------
 
     def _load(self) -> Runner:
+        options.check(self.entry.name, self.profile, self.own_options)
         runner = self.make()
+        options.check_facts(self.entry.name, self.profile, lambda: self.facts(runner))
         if "image" in self.entry.inputs and not runner.sees:
             message = f"{self.entry.name}: the entry says that it takes images, and the model has no image tower"
             raise EngineLoadError(message, error_class="InvalidConfig", permanent=True)
@@ -133,7 +147,8 @@ class RetrievalEngine(BatchedEngine):
         wants = frozenset(work.output_types)
         errors: dict[int, ItemError] = {}
         inputs: list[Text | Picture] = []
-        for index, one in enumerate(await self._read_all(work.items, wants)):
+        for index, item in enumerate(work.items):
+            one = self._read(item, wants)
             if isinstance(one, ItemError):
                 errors[index] = one
             elif isinstance(one, Picture):
@@ -143,9 +158,10 @@ class RetrievalEngine(BatchedEngine):
 
         def finish(rows: list[Any]) -> EncodeOutput:
             found = iter(rows)
-            output = self.output([None if i in errors else next(found) for i in range(len(work.items))], work)
+            every = [errors[index] if index in errors else next(found) for index in range(len(work.items))]
+            output = self.output([None if isinstance(row, ItemError) else row for row in every], work)
             output.output_dtype = work.output_dtype
-            output.errors = errors
+            output.errors = {index: row for index, row in enumerate(every) if isinstance(row, ItemError)}
             return output
 
         if not inputs:
@@ -159,28 +175,35 @@ class RetrievalEngine(BatchedEngine):
 
     async def _score(self, work: ScoreWork, reply: Reply) -> None:
         refuse_options(work.options, "options")
-        needed: list[str | Picture] = []
-        for index, one in enumerate(await self._read_all([work.query, *work.items], self.score_wants)):
-            if isinstance(one, ItemError):
-                place = f"items[{index - 1}]" if index else "query"
-                raise WorkError(one.code, f"{place}: {one.message}", param=place)
-            needed.append(one)
+        needed = _faultless([self._read(one, self.score_wants) for one in (work.query, *work.items)])
         inputs = self.score_inputs(needed[0], needed[1:], work)
+
+        def finish(rows: list[Any]) -> ScoreOutput:
+            return self.scores(_faultless(rows))
+
         try:
-            await self.submit(inputs, self.scores, reply, images=_pictures(inputs))
+            await self.submit(inputs, finish, reply, images=_pictures(inputs))
         except NoRoom as error:
             raise error.refusal(work.max_sequence_length) from None
 
-    async def _read_all(self, items: Sequence[Item], wants: frozenset[str]) -> Sequence[str | Picture | ItemError]:
-        """The inputs of items; pictures are prepared side by side."""
-        if any(item.images for item in items):
-            return await asyncio.gather(*(self._read(item, wants) for item in items))
-        return [await self._read(item, wants) for item in items]
-
-    async def _read(self, item: Item, wants: frozenset[str]) -> str | Picture | ItemError:
+    def _read(self, item: Item, wants: frozenset[str]) -> str | Picture | ItemError:
+        """What the model reads of an item; an image is only looked at when its turn comes."""
         assert self.runner is not None
         seen = self.runner.sees and item.images and item.document is None
-        return await self._pictures.of(item, wants) if seen else plain_text_of(item)
+        return picture_of(item, wants) if seen else plain_text_of(item)
+
+
+def _faultless(parts: list[Any]) -> list[Any]:
+    """What stands for the query and then for each item of a score, which fails with any of them.
+
+    Raises:
+        WorkError: one is an ``ItemError``.
+    """
+    for index, part in enumerate(parts):
+        if isinstance(part, ItemError):
+            place = f"items[{index - 1}]" if index else "query"
+            raise WorkError(part.code, f"{place}: {part.message}", param=place)
+    return parts
 
 
 def _pictures(inputs: Sequence[Text | Picture]) -> int:

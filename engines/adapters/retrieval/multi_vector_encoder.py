@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 from ...protocol.events import EncodeOutput, ScoreOutput
 from ...protocol.work import EncodeWork
@@ -31,7 +33,7 @@ class MultiVectorRunner(Runner):
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
         return to_numpy(vectors), features["attention_mask"].bool().cpu().numpy()
 
-    def rows(self, output: Any, count: int) -> Sequence[Any]:
+    def split(self, output: Any, count: int) -> Sequence[Any]:
         return [vectors[mask] for vectors, mask in zip(*output, strict=True)]
 
 
@@ -39,6 +41,7 @@ class MultiVectorEncoderEngine(RetrievalEngine):
     """Encode to token vectors; score by MaxSim, or by the mean form of it where the checkpoint says so."""
 
     outputs: ClassVar[tuple[str, ...]] = ("multivector",)
+    own_options: ClassVar[frozenset[str]] = frozenset(("normalize",))
 
     def make(self) -> Runner:
         on = loading.device()
@@ -46,6 +49,16 @@ class MultiVectorEncoderEngine(RetrievalEngine):
         arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
         model = MultiVectorEncoder(model_files(self.profile), **arguments)
         return MultiVectorRunner(model, self.max_length(), normalize=bool(self.option("normalize")))
+
+    def facts(self, runner: Runner) -> dict[str, list[Any]]:
+        masks = [module for module in runner.model if isinstance(module, MultiVectorMask)]
+        skips = any(set(string.punctuation) <= set(m.skiplist_words) and "document" in m.skiplist_tasks for m in masks)
+        return {
+            **super().facts(runner),
+            "score_mode": ["maxsim"],
+            "query_expansion": [getattr(runner.model[0], "query_expansion", None) is not None],
+            "doc_punctuation_skiplist": [skips],
+        }
 
     def output(self, rows: Sequence[Any], work: EncodeWork) -> EncodeOutput:
         return EncodeOutput(

@@ -1,17 +1,21 @@
-"""From an image to what a model with an image tower reads: decoded, resized, normalised, one at a time per core."""
+"""From an image to what a model with an image tower reads: decoded, resized, normalised, one at a time per core.
+
+What waits are the bytes that came. A forward pass decodes its own batch, so that no more pictures are in memory than
+the passes that run can hold, however many a request has.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...protocol.events import ItemError
-from ...protocol.work import Item
+from ...protocol.work import Image, Item
 from .. import images
 from ..base import WorkError
 from .loading import cores
@@ -25,25 +29,47 @@ LONGEST_SIDES = 200
 TOKENS = 256
 """Cost of an image where the model's configuration does not tell its patches."""
 
+WAITING_BYTES_PER_TOKEN = 1024
+"""What a large image costs while it waits, for its bytes stay in memory."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """One image as the library's tensors, each a batch of one."""
+    """One image as it came, not decoded yet."""
 
-    features: Features
+    image: Image
     wants: frozenset[str] = frozenset()
 
-    def shapes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """What pictures of one batch have in common."""
-        return tuple((name, tuple(value.shape)) for name, value in self.features.items() if _is_tensor(value))
+    def waiting(self) -> int:
+        """Tokens that its bytes are worth."""
+        return len(self.image.data) // WAITING_BYTES_PER_TOKEN
 
 
-def joined(batch: Sequence[Picture], dtype: torch.dtype) -> Features:
-    """The features of a batch of pictures of the same shapes; numbers in the model's ``dtype``."""
-    features = dict(batch[0].features)
+def picture_of(item: Item, wants: frozenset[str]) -> Picture | ItemError:
+    """The picture of an item that has images."""
+    if item.text is not None:
+        return ItemError("INVALID_INPUT", "the item has a text and an image; this model reads one of them")
+    if len(item.images) > 1:
+        return ItemError("INVALID_INPUT", f"the item has {len(item.images)} images; this model reads one an item")
+    return Picture(item.images[0], wants)
+
+
+def alike(prepared: Sequence[Features | ItemError]) -> list[list[int]]:
+    """Which of the pictures have tensors of the same shapes, and so fit into one batch of the model."""
+    groups: dict[Any, list[int]] = {}
+    for index, features in enumerate(prepared):
+        if not isinstance(features, ItemError):
+            shapes = tuple((name, tuple(value.shape)) for name, value in features.items() if _is_tensor(value))
+            groups.setdefault(shapes, []).append(index)
+    return list(groups.values())
+
+
+def joined(batch: Sequence[Features], dtype: torch.dtype) -> Features:
+    """Pictures of the same shapes, each a batch of one, as one batch; numbers in the model's ``dtype``."""
+    features = dict(batch[0])
     for name, value in features.items():
         if _is_tensor(value):
-            whole = torch.cat([picture.features[name] for picture in batch])
+            whole = torch.cat([picture[name] for picture in batch])
             features[name] = whole.to(dtype) if whole.is_floating_point() else whole
     return features
 
@@ -61,22 +87,24 @@ class Pictures:
 
     def __init__(self, preprocess: Callable[[Any], Features]) -> None:
         self._preprocess = preprocess
-        self._turns = asyncio.Semaphore(cores())
+        self._threads = ThreadPoolExecutor(cores(), "pictures")
 
-    async def of(self, item: Item, wants: frozenset[str]) -> Picture | ItemError:
-        """The picture of an item that has images."""
-        if item.text is not None:
-            return ItemError("INVALID_INPUT", "the item has a text and an image; this model reads one of them")
-        if len(item.images) > 1:
-            return ItemError("INVALID_INPUT", f"the item has {len(item.images)} images; this model reads one an item")
-        async with self._turns:
-            try:
-                return Picture(await asyncio.to_thread(self._prepared, item), wants)
-            except WorkError as error:
-                return ItemError("INVALID_INPUT", error.message)
+    def prepared(self, batch: Sequence[Picture]) -> list[Features | ItemError]:
+        """The library's tensors of each picture, or why there are none. Blocks."""
+        return list(self._threads.map(self._of, batch))
 
-    def _prepared(self, item: Item) -> Features:
-        picture = images.decode(item.images[0], "images")
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _of(self, picture: Picture) -> Features | ItemError:
+        try:
+            return self._prepared(picture.image)
+        except WorkError as error:
+            return ItemError("INVALID_INPUT", error.message)
+
+    def _prepared(self, image: Image) -> Features:
+        picture = images.decode(image, "images")
         width, height = picture.size
         if max(width, height) > LONGEST_SIDES * min(width, height):
             # resized to the model's width, it would fill the memory

@@ -14,7 +14,7 @@ from sentence_transformers.base.modules import Router, Transformer
 from ...batching import Tokenized
 from . import lean
 from .loading import cores
-from .pictures import Features, Picture, joined, patches
+from .pictures import Features, Picture, Pictures, alike, joined, patches
 from .texts import Text
 from .tokens import NO_LIMIT, Tokens, check_room
 
@@ -30,12 +30,16 @@ class Encoded:
     text: Text
 
 
+class Rows(list[Any]):
+    """Rows that are made already, or an ``ItemError`` in the place of one."""
+
+
 class Runner:
     """Common part of the four kinds of models; a subclass reads its results out of the features.
 
     Where the first module is a plain text transformer, inputs are tokenised here, in one call over many requests,
     and go through the model's own modules. Anything else (chat templates, routers, static embeddings) goes through the
-    library's ``preprocess`` in the forward stage. Images have been through it before they come here.
+    library's ``preprocess`` in the forward stage, and so do images, a row or an ``ItemError`` each.
     """
 
     padded = True
@@ -53,6 +57,7 @@ class Runner:
         modalities = getattr(model[0], "modality_config", {})
         self._only_text = set(modalities) <= {"text"}
         self.sees = self.takes_images and "image" in modalities and "message" not in modalities
+        self.pictures = Pictures(self.picture)
         self._patches = patches(model)
         self._dtype: torch.dtype = next((p.dtype for p in model.parameters()), torch.float32)
         self.direct = self._can_be_direct()
@@ -74,8 +79,11 @@ class Runner:
         return features
 
     def estimate(self, inputs: Sequence[Text | Picture]) -> int:
-        """About four bytes of English to a token, and two special tokens; an image is its patches."""
-        return sum(self._patches if isinstance(i, Picture) else self._guess(i) for i in inputs)
+        """About four bytes of English to a token, and two special tokens; an image is its patches, or what its bytes
+        are worth."""
+        return sum(
+            max(self._patches, one.waiting()) if isinstance(one, Picture) else self._guess(one) for one in inputs
+        )
 
     def _guess(self, text: Text) -> int:
         return min(self.max_length, (len(text.text) + len(text.prompt) + len(text.pair or "")) // 4 + 2)
@@ -86,7 +94,7 @@ class Runner:
         texts: dict[int, Text] = {}
         for index, one in enumerate(inputs):
             if isinstance(one, Picture):
-                done[index] = Tokenized(self._patches, one, (False, one.wants, one.shapes()), tokens=0)
+                done[index] = Tokenized(self._patches, one, ("picture", one.wants), tokens=0)
             elif self._is_direct(one):
                 texts[index] = one
             else:
@@ -119,13 +127,24 @@ class Runner:
     @torch.inference_mode()
     def forward(self, batch: Sequence[Any], share: int) -> Any:
         first = batch[0]
-        task = None
         if isinstance(first, Picture):
-            features, wants = joined(batch, self._dtype), first.wants
-        else:
-            text: Text = first.text if isinstance(first, Encoded) else first
-            features = self._padded(batch) if isinstance(first, Encoded) else self._preprocessed(batch)
-            task, wants = text.task, text.wants
+            return self._shown(batch, share)
+        text: Text = first.text if isinstance(first, Encoded) else first
+        features = self._padded(batch) if isinstance(first, Encoded) else self._preprocessed(batch)
+        return self._passed(features, text.task, text.wants, share)
+
+    def _shown(self, batch: Sequence[Picture], share: int) -> Rows:
+        """Decode the pictures of a batch and run them, those of the same shapes together."""
+        prepared = self.pictures.prepared(batch)
+        rows = Rows(prepared)
+        for indices in alike(prepared):
+            features = joined([rows[index] for index in indices], self._dtype)
+            output = self._passed(features, None, batch[0].wants, share)
+            for index, row in zip(indices, self.split(output, len(indices)), strict=True):
+                rows[index] = row
+        return rows
+
+    def _passed(self, features: Features, task: str | None, wants: frozenset[str], share: int) -> Any:
         self._use_threads(features, share)
         features = {k: v.to(self.device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
         out = self.run_modules(features, {"task": task} if task else {})
@@ -137,11 +156,15 @@ class Runner:
         return out
 
     def results(self, features: Features, wants: frozenset[str]) -> Any:
-        """What ``rows`` needs of the model's output, moved to the CPU. Runs in the forward stage."""
+        """What ``split`` needs of the model's output, moved to the CPU. Runs in the forward stage."""
+        raise NotImplementedError
+
+    def split(self, output: Any, count: int) -> Sequence[Any]:
+        """The row of each member of a batch, from its results."""
         raise NotImplementedError
 
     def rows(self, output: Any, count: int) -> Sequence[Any]:
-        raise NotImplementedError
+        return output if isinstance(output, Rows) else self.split(output, count)
 
     def is_out_of_memory(self, error: Exception) -> bool:
         # the CPU allocator's error has no class of its own

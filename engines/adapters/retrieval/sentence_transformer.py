@@ -33,6 +33,8 @@ class DenseRunner(Runner):
         super().__init__(model, max_length)
         self._dims = dims
         self._normalize = normalize
+        self.unit = normalize or any(isinstance(module, Normalize) for module in model)
+        """Whether vectors have the length one."""
 
     def results(self, features: Features, wants: frozenset[str]) -> Any:
         vectors = features["sentence_embedding"].float()[:, : self._dims]
@@ -43,7 +45,7 @@ class DenseRunner(Runner):
         tokens = torch.nn.functional.normalize(features["token_embeddings"].float(), dim=-1)
         return to_numpy(vectors), to_numpy(tokens), features["attention_mask"].bool().cpu().numpy()
 
-    def rows(self, output: Any, count: int) -> Sequence[Any]:
+    def split(self, output: Any, count: int) -> Sequence[Any]:
         vectors, tokens, masks = output
         if tokens is None:
             return list(vectors)
@@ -54,6 +56,7 @@ class SentenceTransformerEngine(RetrievalEngine):
     """Encode to dense vectors (and token vectors); score by the cosine of the dense vectors."""
 
     outputs: ClassVar[tuple[str, ...]] = ("dense", "multivector")
+    own_options: ClassVar[frozenset[str]] = frozenset(("normalize", "pooling"))
 
     def make(self) -> Runner:
         on = loading.device()
@@ -70,6 +73,16 @@ class SentenceTransformerEngine(RetrievalEngine):
         if dims is not None:
             normalize = normalize or any(isinstance(module, Normalize) for module in model)
         return DenseRunner(model, self.max_length(), dims=dims, normalize=bool(normalize))
+
+    def facts(self, runner: Runner) -> dict[str, list[Any]]:
+        assert isinstance(runner, DenseRunner)
+        # of vectors of one length both order alike
+        similarities = ["cosine", "dot"] if runner.unit else ["cosine"]
+        return {
+            **super().facts(runner),
+            "score_mode": ["similarity"],
+            "output_similarity": [{"dense": similarity} for similarity in similarities],
+        }
 
     def _set_pooling(self, model: SentenceTransformer) -> None:
         """The profile's pooling goes before the checkpoint's (a plain transformer has none, and gets the mean)."""

@@ -55,7 +55,7 @@ class SparseRunner(Runner):
             vectors = select_max_active_dims(vectors, max_active_dims=self.model.max_active_dims)
         return to_numpy(vectors.to_dense() if vectors.is_sparse else vectors)
 
-    def rows(self, output: Any, count: int) -> Sequence[Any]:
+    def split(self, output: Any, count: int) -> Sequence[Any]:
         rows = []
         for vector in output:
             (indices,) = np.nonzero(vector)
@@ -73,6 +73,9 @@ class SparseEncoderEngine(RetrievalEngine):
         dtype = loading.precision(self.profile.compute_precision, on)
         arguments = loading.library_arguments(self.entry, self.profile, dtype, on)
         return SparseRunner(SparseEncoder(model_files(self.profile), **arguments), self.max_length())
+
+    def facts(self, runner: Runner) -> dict[str, list[Any]]:
+        return {**super().facts(runner), "score_mode": ["similarity"]}
 
     def output(self, rows: Sequence[Any], work: EncodeWork) -> EncodeOutput:
         """Values are float16 when asked for and float32 with any other dtype (contract F.3)."""

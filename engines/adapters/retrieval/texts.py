@@ -19,14 +19,22 @@ Task = Literal["query", "document"]
 class Text:
     """One input of the model. ``prompt`` is put before the text; ``task`` is the library's name for its side;
     ``pair`` makes it a (text, pair) input; ``limit`` cuts to that many tokens, special ones included (of a pair:
-    only its second part is cut); ``wants`` says which results are needed."""
+    only its second part is cut); ``parts`` are the most tokens of either part of a pair, special ones not counted,
+    to which they are cut before ``limit``; ``wants`` says which results are needed."""
 
     text: str
     prompt: str = ""
     task: Task | None = None
     pair: str | None = None
     limit: int | None = None
+    parts: tuple[int | None, int | None] = (None, None)
     wants: frozenset[str] = frozenset()
+
+
+def paired(query: Text, document: Text, limit: int | None) -> Text:
+    """Query and document read together, each cut to its own limit first and the document so that ``limit`` holds."""
+    parts = (query.limit, document.limit)
+    return Text(query.text, query.prompt, pair=document.prompt + document.text, limit=limit, parts=parts)
 
 
 def text_of(item: Item) -> str | ItemError:

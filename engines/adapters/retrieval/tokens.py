@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from tokenizers import Tokenizer
@@ -42,7 +42,8 @@ class Tokens:
         self._side: str = tokenizer.truncation_side
 
     def encode(self, texts: Sequence[Text], widths: Sequence[int]) -> list[Any]:
-        """The encoding of each text, of at most as many tokens as its width; of a pair only the second part is cut.
+        """The encoding of each text, of at most as many tokens as its width; of a pair the second part is cut
+        to that, after both were cut to their own limits.
 
         Raises:
             NoRoom: special tokens alone, or the first part of a pair, fill the width.
@@ -69,15 +70,33 @@ class Tokens:
 
     def _pairs(self, texts: Sequence[Text], width: int) -> Sequence[Any]:
         self._rust.no_truncation()
-        queries = list(dict.fromkeys(text.prompt + text.text for text in texts))
         room = width - self._rust.num_special_tokens_to_add(True)
-        for encoding in self._rust.encode_batch_fast(queries, add_special_tokens=False):
+        queries = self._cut((text.prompt + text.text, text.parts[0]) for text in texts)
+        for encoding in queries.values():
             if len(encoding) >= room:
                 raise NoRoom(f"the query has {len(encoding)} tokens beside special ones", width, "query")
+        whole = all(text.parts == (None, None) for text in texts)
+        documents = {} if whole else self._cut((text.pair or "", text.parts[1]) for text in texts)
         if width < NO_LIMIT:
             self._rust.enable_truncation(width, strategy="only_second", direction=self._side)
-        found: Sequence[Any] = self._rust.encode_batch_fast([(text.prompt + text.text, text.pair) for text in texts])
-        return found
+        if whole:
+            found: Sequence[Any] = self._rust.encode_batch_fast([(t.prompt + t.text, t.pair) for t in texts])
+            return found
+        return [
+            self._rust.post_process(
+                queries[text.prompt + text.text, text.parts[0]], documents[text.pair or "", text.parts[1]]
+            )
+            for text in texts
+        ]
+
+    def _cut(self, parts: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], Any]:
+        """The encoding of each text without special tokens, cut to the number beside it."""
+        once = list(dict.fromkeys(parts))
+        encodings = self._rust.encode_batch_fast([text for text, _ in once], add_special_tokens=False)
+        for (_, most), encoding in zip(once, encodings, strict=True):
+            if most is not None:
+                encoding.truncate(most, direction=self._side)
+        return dict(zip(once, encodings, strict=True))
 
 
 def check_room(width: int, tokenizer: Any, *, pair: bool = False) -> None:

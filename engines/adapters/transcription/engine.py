@@ -50,7 +50,7 @@ class WhisperEngine:
         model = await asyncio.to_thread(loading.load, self._entry, self._profile)
         self._languages = frozenset(model.supported_languages)
         self._model = model
-        self._memory_bytes = await asyncio.to_thread(loading.size, self._profile)
+        self._memory_bytes = await asyncio.to_thread(loading.size, self._entry, self._profile)
 
     async def run(self, work: Work, reply: Reply) -> None:
         """Transcribe. Cancelling the task stops the model after the window of 30 seconds that it is in.
@@ -64,11 +64,11 @@ class WhisperEngine:
         if not isinstance(work, TranscribeWork):
             raise WorkError("INVALID_INPUT", f"model {self._entry.name!r} transcribes audio and does nothing else")
         language = self._language(work.language)
-        if self._waiting_ms >= LONGEST_S * 1000:
-            message = f"{self._waiting_ms // 1000} seconds of audio are waiting already"
-            raise WorkError("RESOURCE_EXHAUSTED", message, retry_after=5.0)
+        self._refuse_when_full()
         started = time.perf_counter()
         samples = await self._decoded(work.audio)
+        # others were decoded meanwhile
+        self._refuse_when_full()
         decoded = time.perf_counter()
         milliseconds = max(1, round(len(samples) * 1000 / audio.SAMPLING_RATE))
         reply.admitted()
@@ -109,6 +109,11 @@ class WhisperEngine:
         self._decoding.shutdown(wait=False, cancel_futures=True)
         self._running.shutdown(wait=False, cancel_futures=True)
         self._model = None
+
+    def _refuse_when_full(self) -> None:
+        if self._waiting_ms >= LONGEST_S * 1000:
+            message = f"{self._waiting_ms // 1000} seconds of audio are waiting already"
+            raise WorkError("RESOURCE_EXHAUSTED", message, retry_after=5.0)
 
     async def _decoded(self, data: bytes) -> NDArray[np.float32]:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def load(entry: ModelEntry, profile: Profile) -> WhisperModel:
             device="cuda" if cuda else "cpu",
             compute_type=precision(profile.compute_precision, cuda=cuda),
             cpu_threads=_cores(),
-            revision=entry.revision if source == profile.source and not Path(source).is_dir() else None,
+            revision=_revision(entry, profile, source),
         )
     except (OSError, ValueError, RuntimeError) as error:
         # CTranslate2 has RuntimeError for files that are not its own
@@ -84,10 +85,21 @@ def options(profile: Profile) -> dict[str, Any]:
     }
 
 
-def size(profile: Profile) -> int:
-    """Bytes of the weights' file; 0 where the library keeps it in its own cache."""
-    weights = Path(model_source(profile)) / "model.bin"
+def size(entry: ModelEntry, profile: Profile) -> int:
+    """Bytes of the weights' file, once it is there; 0 where it is not found. Blocks, no network."""
+    source = folder = model_source(profile)
+    if not Path(source).is_dir():
+        with contextlib.suppress(OSError, ValueError):
+            folder = faster_whisper.download_model(
+                source, local_files_only=True, revision=_revision(entry, profile, source)
+            )
+    weights = Path(folder) / "model.bin"
     return weights.stat().st_size if weights.is_file() else 0
+
+
+def _revision(entry: ModelEntry, profile: Profile, source: str) -> str | None:
+    """The entry's revision is one of the repository that the profile names, not of the library's own."""
+    return entry.revision if source == profile.source and not Path(source).is_dir() else None
 
 
 def _cores() -> int:

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import asyncio
+from collections.abc import Mapping
 
 from vllm.lora.request import LoRARequest
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from ..base import EngineLoadError, WorkError
+from . import adapter_files
 
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+LOOK_EVERY = 1.0
 
 
 class Adapters:
-    """``paths`` maps a served name to a folder in PEFT's layout, or a hub id."""
+    """``folders``, in PEFT's layout, by served name."""
 
-    def __init__(self, paths: dict[str, str]) -> None:
+    def __init__(self, folders: Mapping[str, str]) -> None:
+        self._folders = folders
         self._requests = {
-            name: LoRARequest(lora_name=name, lora_int_id=index, lora_path=path)
-            for index, (name, path) in enumerate(sorted(paths.items()), start=1)
+            name: LoRARequest(lora_name=name, lora_int_id=index, lora_path=folder)
+            for index, (name, folder) in enumerate(sorted(folders.items()), start=1)
         }
+
+    async def load(self, llm: AsyncLLM) -> None:
+        """Have the engine take every adapter: one that it cannot use would end it at the first request.
+
+        Raises:
+            EngineLoadError: it does not take one; the message names it.
+        """
+        config = llm.model_config
+        await asyncio.to_thread(adapter_files.check_fit, self._folders, config.model, config.revision)
+        for name, request in self._requests.items():
+            try:
+                await _add(llm, request)
+            except EngineDeadError as error:
+                message = f"the engine died while it loaded the LoRA adapter {name!r}"
+                raise EngineLoadError(message, error_class="EngineDeadError", permanent=False) from error
+            except Exception as error:  # vLLM has one class for all that a call of its engine may end with
+                reason = str(error).removeprefix("Call to add_lora method failed: ")
+                raise adapter_files.unfit(name, request.lora_path, reason) from error
 
     def request(self, name: str | None) -> LoRARequest | None:
         """vLLM's handle for an adapter.
@@ -37,25 +59,14 @@ class Adapters:
         return found
 
 
-def max_rank(paths: dict[str, str]) -> int:
-    """The smallest rank vLLM allows that holds every local adapter.
-
-    Raises:
-        EngineLoadError: a folder has no readable ``adapter_config.json``, or a rank is beyond vLLM's largest.
-    """
-    rank = 1
-    for name, path in paths.items():
-        folder = Path(path)
-        if not folder.exists():
-            # a hub id: vLLM fetches it at first use; this is the largest rank in common use
-            rank = max(rank, 64)
-            continue
-        try:
-            rank = max(rank, int(json.loads((folder / "adapter_config.json").read_text())["r"]))
-        except (OSError, ValueError, KeyError) as error:
-            message = f"LoRA adapter {name!r} at {path!r} cannot be read: {error}"
-            raise EngineLoadError(message, error_class="LoraAdapterUnreadable", permanent=True) from error
-    for allowed in RANKS:
-        if rank <= allowed:
-            return allowed
-    raise EngineLoadError(f"LoRA rank {rank} is too large", error_class="LoraRankTooLarge", permanent=True)
+async def _add(llm: AsyncLLM, request: LoRARequest) -> None:
+    """Raises EngineDeadError: the engine died, at which vLLM leaves its calls without an answer."""
+    adding = asyncio.ensure_future(llm.add_lora(request))
+    try:
+        while not adding.done():
+            await asyncio.wait({adding}, timeout=LOOK_EVERY)
+            if llm.errored and not adding.done():
+                raise EngineDeadError
+    finally:
+        adding.cancel()
+    adding.result()

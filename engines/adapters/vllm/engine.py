@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
+import msgspec
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -21,6 +22,7 @@ from ..base import EngineStatus, Reply, WorkError
 from ..documents.reader import Reader
 from ..files import model_files
 from . import contradictions, extraction, processes
+from .adapter_files import located
 from .adapters import Adapters
 from .beams import BeamSearch
 from .faults import translated
@@ -71,7 +73,9 @@ class VllmEngine:
         model = await asyncio.to_thread(model_files, self._profile)
         template = chat_template(self._profile)
         log.info("model %s: loading %s", self._name, model)
-        arguments = partial(engine_args, self._entry, self._profile, model)
+        adapters = await asyncio.to_thread(located, self._profile.lora_paths)
+        profile = msgspec.structs.replace(self._profile, lora_paths=adapters)
+        arguments = partial(engine_args, self._entry, profile, model)
         self._llm = llm = await launched(self._name, arguments, self._stats, self._family)
         config, tokenizer = llm.model_config, llm.renderer.tokenizer
         loadtime = self._profile.loadtime
@@ -85,7 +89,8 @@ class VllmEngine:
         self._prompts = Prompts(self._entry, llm.renderer, template, config.max_model_len)
         self._priorities = llm.vllm_config.scheduler_config.policy == "priority"
         self._grammars = Grammars(llm.vllm_config, tokenizer)
-        self._adapters = Adapters(self._profile.lora_paths)
+        self._adapters = Adapters(adapters)
+        await self._adapters.load(llm)
         self._parsers = Parsers(tokenizer, config, tool_parser, loadtime.get("reasoning_parser"))
         log.info("model %s: ready, %s, context of %d tokens", self._name, config.dtype, self._context_length)
 
@@ -122,7 +127,7 @@ class VllmEngine:
         reply.completed(usage=usage, timing=timing, output=output)
 
     async def _extract(self, work: ExtractWork, reply: Reply) -> None:
-        wanted = extraction.constraint(work)
+        wanted = await asyncio.to_thread(extraction.constraint, work)
         await self._grammars.compile(wanted.grammar, "params.output_schema")
         await extraction.extract(self, self._profile, self._documents, work, wanted, reply)
 
@@ -142,6 +147,8 @@ class VllmEngine:
         constraint = None
         if plan.forced:
             constraint = await self._grammars.compile(plan.grammar(), "tools")
+        elif (calls := plan.strict_calls()) is not None:
+            constraint = await self._grammars.compile(calls, "tools")
         elif work.grammar is not None:
             param = work.grammar.param or ("grammar" if work.messages is None else "response_format")
             constraint = await self._grammars.compile(work.grammar, param)

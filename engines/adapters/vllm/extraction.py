@@ -10,12 +10,13 @@ from typing import Any, NoReturn
 import jsonschema_rs
 
 from ...protocol.catalog import Profile
+from ...protocol.cost import EXTRACTED_TOKENS, SIDE_BY_SIDE
 from ...protocol.events import ExtractOutput, FinishReason, Output, Timing, TokenLogprob, ToolCallDelta, Usage
 from ...protocol.work import ExtractWork, GenerateWork, Grammar, Item, Sampling
 from ..base import Engine, EngineDead, WorkError
 from ..documents.reader import Reader
+from .grammar import MAX_CHARACTERS
 
-MAX_NEW_TOKENS = 1024
 OPTIONS = frozenset(("max_new_tokens", "temperature", "seed"))
 WHOLE = frozenset(("RESOURCE_EXHAUSTED", "cancelled", "transport_failure"))
 """Failures of an item that are none of its own: the work as a whole can be tried again."""
@@ -32,6 +33,8 @@ class Constraint:
     def __init__(self, schema: dict[str, Any]) -> None:
         """Raises WorkError: it is no JSON Schema, or refers to something outside itself."""
         self.text = json.dumps(schema, ensure_ascii=False)
+        if len(self.text) > MAX_CHARACTERS:
+            raise _invalid("output_schema", f"is longer than {MAX_CHARACTERS} characters")
         self.grammar = Grammar("json_schema", self.text, strict=True)
         try:
             self._validator = jsonschema_rs.validator_for(schema, retriever=_refuse)
@@ -107,8 +110,8 @@ def constraint(work: ExtractWork) -> Constraint:
 async def extract(
     engine: Engine, profile: Profile, documents: Reader, work: ExtractWork, wanted: Constraint, reply: Any
 ) -> None:
-    """Generate for all items side by side. ``data`` of a result is valid by the schema; an item for which that failed
-    has an ``error``. ``tokenization_ms`` and ``inference_ms`` are those of the slowest item.
+    """Generate for the items, ``SIDE_BY_SIDE`` at a time. ``data`` of a result is valid by the schema; an item for
+    which that failed has an ``error``. ``tokenization_ms`` and ``inference_ms`` are those of the slowest item.
 
     Raises:
         WorkError: the engine can do nothing for any item.
@@ -116,11 +119,16 @@ async def extract(
     started = time.perf_counter()
     sampling = _sampling(work, profile)
     reply.admitted()
+    turns = asyncio.Semaphore(SIDE_BY_SIDE)
+
+    async def in_turn(item: Item, request_id: str) -> tuple[dict[str, Any], Collected]:
+        async with turns:
+            return await _one(engine, documents, work, item, request_id, wanted, sampling)
+
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(_one(engine, documents, work, item, f"{work.request_id}.{index}", wanted, sampling))
-                for index, item in enumerate(work.items)
+                group.create_task(in_turn(item, f"{work.request_id}.{index}")) for index, item in enumerate(work.items)
             ]
     except* WorkError as errors:
         raise _first(errors) from None
@@ -186,7 +194,7 @@ def _sampling(work: ExtractWork, profile: Profile) -> Sampling:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63):
         raise _invalid("options.seed", "must be an integer of 64 bits")
     return Sampling(
-        max_tokens=limit or int(profile.runtime.get("max_new_tokens", MAX_NEW_TOKENS)),
+        max_tokens=limit or int(profile.runtime.get("max_new_tokens", EXTRACTED_TOKENS)),
         max_tokens_is_default=True,
         temperature=float(temperature),
         seed=seed,

@@ -14,6 +14,9 @@ import torch
 from vllm.model_executor.layers import utils
 from vllm.model_executor.layers.linear import LinearBase
 
+NARROWEST = 16
+"""Outputs of the narrowest layer that is rounded: fewer are the classes or the score of a model."""
+
 os.environ.setdefault("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")
 
 
@@ -23,7 +26,7 @@ class Bfloat16Matmul:
 
 def _prepare(layer: Any, remove_weight: bool) -> None:
     """What vLLM does with the weights of a layer on the CPU before its first use, for bfloat16 where that fits."""
-    if not isinstance(layer, LinearBase) or layer.weight.is_meta or layer.weight.dtype != torch.float32:
+    if not _rounds(layer):
         _prepare_as_it_is(layer, remove_weight)
         return
     layer.weight = torch.nn.Parameter(layer.weight.detach().to(torch.bfloat16), requires_grad=False)
@@ -37,6 +40,13 @@ def _prepare(layer: Any, remove_weight: bool) -> None:
         return result if bias is None else result.add_(bias)
 
     layer.cpu_linear = linear
+
+
+def _rounds(layer: Any) -> bool:
+    weight = layer.weight
+    if not isinstance(layer, LinearBase) or weight.is_meta or weight.dtype != torch.float32 or weight.ndim != 2:
+        return False
+    return bool(weight.shape[0] >= NARROWEST)
 
 
 _prepare_as_it_is = utils.dispatch_cpu_unquantized_gemm

@@ -15,7 +15,7 @@ from ...protocol.catalog import ModelEntry, Profile
 from ..base import EngineLoadError
 from ..documents.reader import OPTIONS as DOCUMENT_OPTIONS
 from ..retrieval.loading import device, precision
-from .adapters import max_rank
+from .adapter_files import max_rank
 
 log = logging.getLogger("sie.vllm")
 
@@ -96,7 +96,7 @@ def chat_template(profile: Profile) -> str | None:
 
 
 def engine_args(entry: ModelEntry, profile: Profile, model: str) -> AsyncEngineArgs:
-    """Arguments of ``AsyncLLM`` for this machine.
+    """Arguments of ``AsyncLLM`` for this machine. The adapters of ``profile`` are folders.
 
     Raises:
         EngineLoadError: an option is unknown, or has a value that vLLM has nothing for.
@@ -109,9 +109,11 @@ def engine_args(entry: ModelEntry, profile: Profile, model: str) -> AsyncEngineA
         "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
     }
     if profile.lora_paths:
-        arguments |= _lora(profile.lora_paths, gpu)
+        arguments |= {"enable_lora": True, "max_lora_rank": max_rank(profile.lora_paths)}
     for option, value in profile.loadtime.items():
         arguments |= _translated(option, value, gpu)
+    if profile.lora_paths:
+        arguments |= _slots(arguments, len(profile.lora_paths), gpu)
     reasoning = profile.loadtime.get("reasoning_parser")
     if reasoning:
         from .parsers import REASONING_NAMES
@@ -168,10 +170,14 @@ def _on_cpu(profile: Profile) -> dict[str, Any]:
     return arguments
 
 
-def _lora(paths: dict[str, str], gpu: bool) -> dict[str, Any]:
-    # vLLM's CPU kernels give requests without an adapter the last slot: it has to stay empty
-    slots = min(len(paths), GPU_LORA_SLOTS) if gpu else len(paths) + 1
-    return {"enable_lora": True, "max_loras": slots, "max_lora_rank": max_rank(paths)}
+def _slots(arguments: dict[str, Any], adapters: int, gpu: bool) -> dict[str, Any]:
+    """How many adapters may run at a time, and how many are kept in memory."""
+    slots = arguments.get("max_loras", min(adapters, GPU_LORA_SLOTS))
+    if not gpu:
+        # vLLM's CPU kernels give requests without an adapter the last slot: it has to stay empty
+        slots = max(slots, adapters + 1)
+    # one that is read anew at a request ends the engine if its files are gone by then
+    return {"max_loras": slots, "max_cpu_loras": max(slots, arguments.get("max_cpu_loras", adapters))}
 
 
 def _translated(option: str, value: Any, gpu: bool) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
+from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
 from vllm.tool_parsers import ToolParser, ToolParserManager
 from vllm.tool_parsers.utils import get_json_schema_from_tools
 
@@ -67,6 +69,8 @@ MARKS: dict[str, tuple[str, str | None]] = {
 """Where the calls of a parser stand in the text. The text of a parser that is not listed waits for its end."""
 JSON_CALLS = frozenset(("hermes", "qwen3_json", "longcat", "jamba"))
 """Parsers of calls that are JSON objects of name and arguments: the arguments flow while the model writes them."""
+TAGGED_CALLS = frozenset(("hermes", "longcat"))
+"""Parsers of calls that are one such object between marks: a grammar can hold its arguments to a schema."""
 
 
 class Parsers:
@@ -78,6 +82,7 @@ class Parsers:
             EngineLoadError: vLLM has no parser of that name, or it does not fit the tokenizer.
         """
         self._tokenizer = tokenizer
+        self._special = frozenset(getattr(tokenizer, "all_special_ids", ()))
         self._model_config = model_config
         self._tool_name = TOOL_NAMES.get(tool, tool) if tool else None
         self._tool: type[ToolParser] | None = None
@@ -103,7 +108,9 @@ class Plan:
 
     def __init__(self, parsers: Parsers, work: GenerateWork, template_kwargs: dict[str, Any]) -> None:
         chat = work.messages is not None
+        self._work = work
         self._tool_name = parsers._tool_name
+        self._special = parsers._special
         self._choice = work.tool_choice if work.tool_choice is not None else "auto"
         self._tools = bool(work.tools) and self._choice != "none" and chat
         self._one = not work.parallel_tool_calls
@@ -156,13 +163,50 @@ class Plan:
             # vLLM leaves the elements open: the model could write on, unseen, after a whole call
             for element in schema["items"]["anyOf"]:
                 element["additionalProperties"] = False
+                arguments = element["properties"]["parameters"]
+                element["properties"]["parameters"] = {**arguments, "type": "object"}
+        elif isinstance(schema, dict):
+            schema = {**schema, "type": "object"}
         return Grammar("json_schema", schema if isinstance(schema, str) else json.dumps(schema))
+
+    def strict_calls(self) -> Grammar | None:
+        """The grammar of a text with calls, as far as the model makes any, where the arguments of ``strict`` tools keep
+        to their schemas; ``None`` when none is strict.
+
+        Raises:
+            WorkError: the calls of this model cannot be held to a schema, or the text has a grammar already.
+        """
+        tools = list(self._work.tools or ()) if self._tool is not None else []
+        strict = next((index for index, tool in enumerate(tools) if tool["function"].get("strict")), None)
+        if strict is None:
+            return None
+        param = f"tools[{strict}].function.strict"
+        if self._tool_name not in TAGGED_CALLS:
+            message = "this model's calls cannot be held to a schema unless 'tool_choice' demands one"
+            raise WorkError("unsupported_field", message, param=param)
+        if self._work.grammar is not None:
+            message = "calls that may be made cannot be held to a schema beside another grammar"
+            raise WorkError("unsupported_field", message, param=param)
+        start, end = MARKS[self._tool_name]
+        form = {
+            "type": "triggered_tags",
+            "triggers": [start],
+            "tags": [_tag(tool["function"], start, end or "") for tool in tools],
+            "stop_after_first": self._one,
+        }
+        return Grammar("structural_tag", json.dumps({"format": form}))
 
     def answer_begins(self, prompt: Sequence[int]) -> bool | None:
         """Whether the prompt has ended the thinking; ``None`` without a reasoning parser."""
-        if self._reasoning is None:
+        parser = self._reasoning
+        if parser is None:
             return None
-        return bool(self._reasoning.is_reasoning_end(list(prompt)))
+        read = list(prompt)
+        if isinstance(parser, BaseThinkingReasoningParser):
+            # it would find marks that a message speaks of: what counts comes after the head of the last turn
+            heads = self._special - {parser.start_token_id, parser.end_token_id}
+            read = list(reversed([*takewhile(lambda token: token not in heads, reversed(read))]))
+        return bool(parser.is_reasoning_end(read))
 
     def thinking(self, prompt: Sequence[int]) -> Thinking | None:
         """A new machine for one choice, ``None`` when there is nothing to take apart."""
@@ -201,6 +245,16 @@ class Plan:
             return Parsed(text, ())
         calls = tuple(CallPart(call.function.name, call.function.arguments or "{}") for call in found.tool_calls)
         return Parsed(found.content or "", calls)
+
+
+def _tag(function: dict[str, Any], start: str, end: str) -> dict[str, Any]:
+    schema = (function.get("parameters") or {}) if function.get("strict") else {}
+    return {
+        "type": "tag",
+        "begin": f'{start}\n{{"name": {json.dumps(function["name"])}, "arguments": ',
+        "content": {"type": "json_schema", "json_schema": {**schema, "type": "object"}},
+        "end": f"}}\n{end}",
+    }
 
 
 def _request(work: GenerateWork) -> ChatCompletionRequest:

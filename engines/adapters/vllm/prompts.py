@@ -105,7 +105,7 @@ class Prompts:
         tools = work.tools if work.tool_choice != "none" else None
         if not self._takes_tools:
             messages, tools = described(messages, tools), None
-        pictures = [await asyncio.to_thread(images.decode, image, "messages") for image in work.images]
+        pictures = [await asyncio.to_thread(images.decode, image, image.param or "messages") for image in work.images]
         conversation = [_message(message, pictures) for message in messages]
         params = ChatParams(
             chat_template=self._template,

@@ -13,6 +13,8 @@ from ..base import WorkError
 from .logprobs import Vocabulary
 
 FLOAT32_TINY = 1.1754944e-38
+SEEDS = 2**62
+"""Negative seeds become others below this one."""
 GREEDY = 1e-5
 """Below this temperature vLLM takes the likeliest token."""
 CATALOG_NAMES = {"min_new_tokens": "min_tokens"}
@@ -74,11 +76,15 @@ def parameters(
     Nothing stops a ``forced_call`` but its grammar: any other end would leave broken arguments.
 
     Raises:
-        WorkError: a value that only the model can judge is wrong (``logit_bias`` outside the vocabulary).
+        WorkError: a value that only the model can judge is wrong (``logit_bias`` outside the vocabulary, more
+            ``min_tokens`` than there is room for).
     """
     sampling = work.sampling
     chosen = _plain(sampling, profile)
     if "min_tokens" in chosen:
+        if (sampling.min_tokens or 0) > max_tokens:
+            message = f"'min_tokens' ({sampling.min_tokens}) is more than the {max_tokens} tokens that can be generated"
+            raise WorkError("invalid_request", message, param="min_tokens")
         chosen["min_tokens"] = min(chosen["min_tokens"], max_tokens)
     stop, stop_token_ids = ([], []) if forced_call else _stops(sampling, profile, vocabulary)
     # a stream cannot be ranked before it ends
@@ -117,6 +123,9 @@ def _plain(sampling: Sampling, profile: Profile) -> dict[str, Any]:
         value = defaults.get(name) if value is None else value
         if value is not None:
             chosen[name] = value
+    if chosen.get("seed", 0) < 0:
+        # -1 is no seed to vLLM, also for a later choice, whose seed is this one and its index
+        chosen["seed"] %= SEEDS
     if "repetition_penalty" in chosen:
         # below it vLLM's float32 is 0, and a token that a grammar forbids (-inf) times 0 is no number
         chosen["repetition_penalty"] = max(chosen["repetition_penalty"], FLOAT32_TINY)

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import warnings
 from collections.abc import Iterator
 
 import pytest
-from sie_sdk import SIEClient
+from sie_sdk import SIEAsyncClient, SIEClient
 from sie_sdk.client.errors import RequestError, SIEError
 
 URL = os.environ["SERVER_URL"]
@@ -58,6 +59,25 @@ def test_a_pool_is_made_used_and_removed(client: SIEClient, profile: str) -> Non
     assert client.delete_pool("sdk-pool") is True
     assert client.get_pool("sdk-pool") is None
     assert client.delete_pool("sdk-pool") is False
+
+
+def test_a_pool_is_made_used_and_removed_by_the_async_client(profile: str) -> None:
+    async def work() -> None:
+        async with SIEAsyncClient(URL) as client:
+            assert (await client.get_capacity(gpu=profile))["worker_count"] == 1
+            await client.create_pool("async-pool", {profile: 1})
+            pool = await client.get_pool("async-pool")
+            assert pool is not None
+            assert pool["status"]["state"] == "active"
+            result = await client.encode(
+                EMBED, {"text": "hello"}, gpu=f"async-pool/{profile}", provision_timeout_s=200.0
+            )
+            assert result["dense"].shape == (384,)
+            assert await client.delete_pool("async-pool") is True
+            assert await client.get_pool("async-pool") is None
+            assert await client.delete_pool("async-pool") is False
+
+    asyncio.run(work())
 
 
 def test_what_cannot_be_is_an_error_with_its_code(client: SIEClient, profile: str) -> None:

@@ -135,6 +135,28 @@ def test_async() -> None:
     asyncio.run(work())
 
 
+def test_async_generate_stream_and_chat_say_the_same() -> None:
+    async def work() -> None:
+        asked: dict[str, Any] = {"prompt": "The capital of France is", "max_new_tokens": 8, "temperature": 0.0}
+        async with SIEAsyncClient(URL, api_key=KEY) as client:
+            whole = await client.generate(CHAT, **asked)
+            assert "Paris" in whole["text"]
+            assert whole["usage"]["completion_tokens"] == 8
+            chunks = [chunk async for chunk in client.stream_generate(CHAT, **asked)]
+            assert "".join(chunk["text_delta"] for chunk in chunks) == whole["text"]
+            assert chunks[-1]["done"] is True
+            messages: Any = [{"role": "user", "content": "What is the capital of France? One word."}]
+            said = {"max_completion_tokens": 16, "temperature": 0.0}
+            reply = await client.chat_completions(CHAT, messages, **said)
+            text = reply["choices"][0]["message"]["content"]
+            assert "Paris" in text
+            parts = [part async for part in client.stream_chat_completions(CHAT, messages, **said)]
+            told = (choice["delta"].get("content") or "" for part in parts for choice in part["choices"])
+            assert "".join(told) == text
+
+    asyncio.run(work())
+
+
 def test_async_many_at_once() -> None:
     async def work() -> None:
         async with SIEAsyncClient(URL, api_key=KEY) as client:

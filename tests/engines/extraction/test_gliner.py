@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from engines.adapters.base import EngineLoadError, WorkError
 from engines.adapters.extraction.engine import entity
 from engines.adapters.extraction.gliner import merged
 from engines.protocol.catalog import ModelEntry, Profile
+from tests.engines.extraction import checkpoints
 from tests.engines.extraction.helpers import HARD, OpenEngine, exact, extract
 from tests.engines.retrieval.helpers import WORDS, Recorder
 
@@ -85,6 +88,75 @@ async def test_a_text_longer_than_the_model_is_read_to_its_end(open_engine: Open
         expected += [{**e, "start": e["start"] + start, "end": e["end"] + start} for e in found]
     assert expected[-1]["start"] > 300
     assert same([e for e in result["entities"] if e["start"] >= text.index(parts[1])], expected)
+
+
+def in_windows(library: GLiNER, words: list[str], sizes: list[int], labels: list[str]) -> list[dict[str, Any]]:
+    """What the library finds in each run of ``sizes`` words, in the offsets of the whole text."""
+    assert sum(sizes) == len(words)
+    found: list[dict[str, Any]] = []
+    first = 0
+    for size in sizes:
+        start = len(" ".join([*words[:first], ""]))
+        part = " ".join(words[first : first + size])
+        found += [
+            {**one, "start": one["start"] + start, "end": one["end"] + start}
+            for one in library.inference([part], labels, **LOW)[0]
+        ]
+        first += size
+    return found
+
+
+MANY = [f"{one} {other}" for one, other in itertools.permutations(WORDS, 2)]
+DENSE = ["-".join(random.Random(number).choices(WORDS, k=5)) for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "words", "sizes"),
+    [
+        # 128 tokens: 2 special ones and 38 labels of 3 and their end leave room for 11 words
+        (MANY[:38], random.Random(5).choices(WORDS, k=24), [11, 11, 2]),
+        # 3 labels of 2 and their end leave room for 13 words of 9 tokens
+        (LABELS, DENSE, [13, 7]),
+        # a word that is too long alone
+        (LABELS, ["cat", "-".join(WORDS * 4), "fish"], [1, 1, 1]),
+    ],
+    ids=["many labels", "words of many tokens", "a word longer than all"],
+)
+async def test_windows_hold_no_more_tokens_than_the_model_reads(
+    open_engine: OpenEngine, gliner_path: str, labels: list[str], words: list[str], sizes: list[int]
+) -> None:
+    expected = in_windows(GLiNER.from_pretrained(gliner_path).eval(), words, sizes, labels)
+    async with open_engine("gliner", gliner_path) as run:
+        reply = await run(extract([" ".join(words)], labels=labels, options=LOW))
+    (result,) = reply.output.items
+    assert same(result["entities"], expected)
+    assert max(one["end"] for one in expected) > len(" ".join(words)) - 20
+
+
+async def test_labels_that_leave_no_room_for_a_text_are_refused(open_engine: OpenEngine, gliner_path: str) -> None:
+    async with open_engine("gliner", gliner_path) as run:
+        await run(extract(["red cat"], labels=MANY[:41]))  # leaves 2 tokens
+        with pytest.raises(WorkError, match="no room for a text") as refused:
+            await run(extract(["red cat"], labels=MANY[:42]))
+    assert (refused.value.code, refused.value.param) == ("INVALID_INPUT", "params.labels")
+
+
+async def test_labels_that_a_model_reads_apart_from_the_text_take_no_room(
+    open_engine: OpenEngine, bert: dict[str, Path], tmp_path: Path
+) -> None:
+    path = checkpoints.gliner(bert, tmp_path, span_mode="markerV0", labels_encoder=str(bert["plain"]))
+    library = GLiNER.from_pretrained(path).eval()
+    text = " ".join(random.Random(6).choices(WORDS, k=24))
+    async with open_engine("gliner", path) as run:
+        (result,) = (await run(extract([text], labels=MANY[:60], options=LOW))).output.items
+    assert same(result["entities"], library.inference([text], MANY[:60], **LOW)[0])
+
+
+async def test_relation_labels_take_room_too(open_engine: OpenEngine, relex_path: str) -> None:
+    async with open_engine("gliner", relex_path) as run:
+        with pytest.raises(WorkError, match="no room for a text") as refused:
+            await run(extract(["red cat"], labels=MANY[:20], options={"relation_labels": MANY[:22]}))
+    assert refused.value.param == "params.labels"
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,14 @@ async def test_labels_below_the_threshold_are_left_out(open_engine: OpenEngine, 
     assert 0 < len(some["classifications"]) < len(LABELS)
 
 
+async def test_too_many_labels_times_items_are_refused_by_name(open_engine: OpenEngine, bert: dict[str, Path]) -> None:
+    labels = [f"label {index}" for index in range(1000)]
+    async with open_engine("nli", str(bert["nli"])) as run:
+        with pytest.raises(WorkError, match="1000 labels for 40 items are 40000 questions; at most 32768") as refused:
+            await run(extract(["a"] * 40, labels=labels))
+    assert (refused.value.code, refused.value.param) == ("INVALID_INPUT", "params.labels")
+
+
 @pytest.mark.parametrize("template", ["no place", "{} and {}", "{label}", "{0}"])
 async def test_a_template_without_one_place_is_refused(
     open_engine: OpenEngine, bert: dict[str, Path], template: str

@@ -12,6 +12,7 @@ from engines.adapters.base import EngineDead, EngineStatus, Reply, WorkError
 from engines.adapters.documents.reader import Reader
 from engines.adapters.vllm import extraction
 from engines.protocol.catalog import Profile
+from engines.protocol.cost import SIDE_BY_SIDE
 from engines.protocol.events import FinishReason, Timing, Usage
 from engines.protocol.work import ExtractWork, GenerateWork, Item, Work
 from tests.engines.retrieval.helpers import Recorder
@@ -118,6 +119,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no schema": ({"output_schema": None}, "params.output_schema"),
     "no JSON Schema": ({"output_schema": {"type": "colour"}}, "params.output_schema"),
     "a schema elsewhere": ({"output_schema": {"$ref": "http://127.0.0.1:9/schema.json"}}, "params.output_schema"),
+    "a schema without end": ({"output_schema": {"enum": ["x" * 300_000]}}, "params.output_schema"),
     "a file": ({"output_schema": {"$ref": "file:///etc/passwd"}}, "params.output_schema"),
     "labels": ({"labels": ["a"]}, "params.labels"),
     "an unknown option": ({"options": {"colour": 1}}, "params.options.colour"),
@@ -125,6 +127,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a temperature that is none": ({"options": {"temperature": 3}}, "params.options.temperature"),
     "a seed that is none": ({"options": {"seed": 2**64}}, "params.options.seed"),
 }
+
+
+async def test_so_many_items_and_no_more_are_generated_for_at_a_time() -> None:
+    class Counting(Scripted):
+        running = most = 0
+
+        async def run(self, work: Work, reply: Reply) -> None:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await super().run(work, reply)
+            self.running -= 1
+
+    engine, reply = Counting({"a": '{"n": 1}'}), Recorder()
+    work = ExtractWork(request_id="r", model="m", items=[Item(text="a")] * 50, output_schema=SCHEMA)
+    await extraction.extract(engine, PROFILE, Reader(PROFILE), work, extraction.constraint(work), reply)
+    assert [item["data"] for item in reply.output.items] == [{"n": 1}] * 50
+    assert engine.most == SIDE_BY_SIDE
 
 
 @pytest.mark.parametrize("case", REFUSED)

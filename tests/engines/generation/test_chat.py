@@ -81,6 +81,31 @@ async def test_a_required_call_ends_with_its_arguments(engine: Engine) -> None:
     assert got.usage.completion_tokens < 60
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+@pytest.mark.parametrize("kind", [{}, {"type": ["object", "null"]}])
+async def test_arguments_are_an_object_whatever_else_the_schema_allows(
+    engine: Engine, choice: Any, kind: dict[str, Any]
+) -> None:
+    schema = {**kind, "properties": {"a": {"type": "boolean"}}, "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    for seed in range(3):
+        sampling = {"max_tokens": 120, "temperature": 1.5, "seed": seed}
+        got = await answer(engine, work(ASK, sampling=sampling, tools=tools, tool_choice=choice))
+        assert all(isinstance(json.loads(arguments), dict) for _, arguments in got.choices[0].joined[:1])
+        assert got.choices[0].joined
+    assert "type" not in schema or schema["type"] == ["object", "null"], "the caller's own stays as it is"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_strict_tools_leave_the_model_free_not_to_call(engine: Engine, stream: bool) -> None:
+    strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}, TOOLS[1]]  # type: ignore[dict-item]  # a dict
+    free = await answer(engine, work(user("Say hello."), tools=TOOLS))
+    held = await answer(engine, work(user("Say hello."), tools=strict, stream=stream))
+    assert held.text
+    assert held.choices[0].finish == free.choices[0].finish
+    assert bool(held.choices[0].calls) == bool(free.choices[0].calls)
+
+
 async def test_a_streamed_forced_call_equals_the_whole_one(engine: Engine) -> None:
     for choice in ("required", {"type": "function", "function": {"name": "clock"}}):
         options: dict[str, Any] = {"sampling": {"max_tokens": 120}, "tools": TOOLS, "tool_choice": choice}

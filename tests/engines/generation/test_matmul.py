@@ -95,6 +95,14 @@ def test_a_layer_rounds_its_inputs_and_adds_its_bias_whole(prepare: Any, size: t
     assert layer.weight.numel() == 0, "the float32 weights are not kept"
 
 
+def test_a_layer_that_gives_classes_or_a_score_is_not_rounded(prepare: Any) -> None:
+    weight, values = torch.randn(2, 576), torch.randn(3, 576)
+    layer = Linear(weight.clone(), None)
+    prepare(layer, True)
+    got = layer.cpu_linear(values, layer.weight, None)
+    np.testing.assert_allclose(got.numpy(), torch.nn.functional.linear(values, weight).numpy(), atol=1e-4)
+
+
 def test_logits_are_not_rounded(prepare: Any) -> None:
     head = Head(576, 4096, bias=False).requires_grad_(False)
     weight, values = head.weight.clone(), torch.randn(3, 576)

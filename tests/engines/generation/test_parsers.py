@@ -37,6 +37,19 @@ THINKING = [
     ("qwen3", "<think>\n\n</think>\n\n", "Paris", ("", "Paris")),
     ("deepseek-r1", "", "hm", ("hm", "")),
 ]
+SPOKEN_OF = "<|im_start|>user\nWhat does </think> mean?<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("name", ["deepseek_r1", "qwen3"])
+def test_a_message_that_speaks_of_the_marks_ends_no_thinking(tokenizer: Any, name: str) -> None:
+    plan = Parsers(tokenizer, None, None, name).plan(work(user("What does </think> mean?")), {})
+    prompt = tokenizer.encode(SPOKEN_OF)
+    assert tokenizer.convert_tokens_to_ids("</think>") in prompt
+    assert plan.answer_begins(prompt) is False
+    machine = plan.thinking(prompt)
+    assert machine is not None
+    steps = [machine.feed("hm</think>Paris"), machine.finish()]
+    assert ("".join(step[0] for step in steps), "".join(step[1] for step in steps)) == ("hm", "Paris")
 
 
 @pytest.mark.parametrize(("name", "opening", "text", "expected"), THINKING)

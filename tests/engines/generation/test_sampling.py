@@ -19,7 +19,7 @@ VOCABULARY: Any = SimpleNamespace(size=1000, index=WORDS.get)
 
 ROWS: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "max_tokens": [({"max_tokens": 5}, {"max_tokens": 5})],
-    "min_tokens": [({"min_tokens": 3}, {"min_tokens": 3}), ({"min_tokens": 99}, {"min_tokens": 24})],
+    "min_tokens": [({"min_tokens": 3}, {"min_tokens": 3}), ({"min_tokens": 24}, {"min_tokens": 24})],
     "temperature": [({"temperature": 0.3}, {"temperature": 0.3}), ({"temperature": 0.0}, {"temperature": 0.0})],
     "top_p": [({"top_p": 0.4}, {"top_p": 0.4})],
     "top_k": [({"top_k": 9}, {"top_k": 9})],
@@ -27,7 +27,7 @@ ROWS: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "frequency_penalty": [({"frequency_penalty": -2.0}, {"frequency_penalty": -2.0})],
     "presence_penalty": [({"presence_penalty": 2.0}, {"presence_penalty": 2.0})],
     "repetition_penalty": [({"repetition_penalty": 1.3}, {"repetition_penalty": 1.3})],
-    "seed": [({"seed": -5}, {"seed": -5})],
+    "seed": [({"seed": 5}, {"seed": 5}), *(({"seed": seed}, {"seed": seed % 2**62}) for seed in (-1, -5, -(2**63)))],
     "stop": [({"stop": ("a", "b")}, {"stop": ["a", "b"]})],
     "stop_token_ids": [({"stop_token_ids": (3,)}, {"stop_token_ids": [3]})],
     # a text of one token ends the generation before it is text; any other is a stop string
@@ -84,6 +84,13 @@ def made(stream: bool = False, default_sampling: dict[str, Any] | None = None, *
 def test_row(given: dict[str, Any], expected: dict[str, Any]) -> None:
     params = made(**given)
     assert {name: getattr(params, name) for name in expected} == expected
+
+
+def test_a_minimum_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(WorkError, match=r"99.* 24 ") as refused:
+        made(min_tokens=99)
+    assert refused.value.param == "min_tokens"
+    assert made(default_sampling={"min_new_tokens": 99}).min_tokens == 24, "the model's own gives way"
 
 
 def test_each_parameter_has_a_row() -> None:

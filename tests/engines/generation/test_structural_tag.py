@@ -11,7 +11,11 @@ import llguidance.hf
 import pytest
 from transformers import AutoTokenizer
 
+from engines.adapters.base import WorkError
+from engines.adapters.vllm.parsers import Parsers
 from engines.adapters.vllm.structural_tag import lark
+from engines.protocol.work import Grammar
+from tests.engines.generation.helpers import work
 
 SCHEMA: Final = {
     "type": "object",
@@ -68,6 +72,56 @@ class Tags:
         assert not matcher.get_error(), matcher.get_error()
         ids = self.tokenizer(text, add_special_tokens=False).input_ids
         return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())
+
+
+class Plans:
+    """Plans of requests with tools, one of them strict."""
+
+    TOOLS: Final = [
+        {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": True}},
+        {"type": "function", "function": {"name": 'g"', "parameters": SCHEMA}},
+    ]
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    def tag(self, parser: str, **fields: Any) -> Any:
+        """The structural tag of the calls that the model may make."""
+        item = work([{"role": "user", "content": "Hi"}], **{"tools": self.TOOLS, **fields})
+        grammar = Parsers(self.tokenizer, None, parser, None).plan(item, {}).strict_calls()
+        return grammar and json.loads(grammar.value)
+
+
+def called(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def test_strict_tools_are_held_to_their_schemas_where_the_model_calls_them(tags: Tags) -> None:
+    held = Plans(tags.tokenizer).tag("hermes")
+    for text in ("It is sunny.", called("f", YES), f"Well. {called('f', YES)}\n{called('g' + chr(34), '{}')} so"):
+        assert tags.allows(held, text), text
+    for text in (called("f", '{"m":1}'), called("f", "3"), called("h", YES), f"a {called('f', '{}')}"):
+        assert not tags.allows(held, text), text
+    alone = Plans(tags.tokenizer).tag("hermes", parallel_tool_calls=False)
+    assert tags.allows(alone, called("f", YES))
+    assert not tags.allows(alone, called("f", YES) * 2)
+
+
+def test_strict_tools_ask_for_nothing_where_no_call_can_be_made(tags: Tags) -> None:
+    plans = Plans(tags.tokenizer)
+    assert plans.tag("hermes", tool_choice="none") is None
+    assert plans.tag("hermes", tool_choice="required") is None, "its own grammar holds all of them"
+    assert plans.tag("hermes", tools=Plans.TOOLS[1:]) is None
+
+
+@pytest.mark.parametrize(
+    ("parser", "fields"),
+    [("pythonic", {}), ("hermes", {"grammar": Grammar("json_object", param="response_format")})],
+)
+def test_strict_tools_that_cannot_be_held_are_refused_by_name(tags: Tags, parser: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(WorkError, match="held to a schema") as refused:
+        Plans(tags.tokenizer).tag(parser, **fields)
+    assert (refused.value.code, refused.value.param) == ("unsupported_field", "tools[0].function.strict")
 
 
 @pytest.fixture(scope="module")

@@ -95,8 +95,9 @@ async def test_each_choice_has_its_own_text_and_one_end(engine: Engine) -> None:
     assert whole.usage.prompt_tokens == whole.prompt_tokens
 
 
-async def test_the_same_seed_gives_the_same_text_beside_other_requests(engine: Engine) -> None:
-    sampling = {"temperature": 1.0, "seed": 11}
+@pytest.mark.parametrize("seed", [11, -1])
+async def test_the_same_seed_gives_the_same_text_beside_other_requests(engine: Engine, seed: int) -> None:
+    sampling = {"temperature": 1.0, "seed": seed}
     alone = await answer(engine, work("Once upon a time", sampling=sampling))
     others = [work(f"Number {index}", sampling={"temperature": 1.0}) for index in range(4)]
     together = await asyncio.gather(
@@ -123,7 +124,7 @@ async def test_an_explicit_limit_that_does_not_fit_is_refused_and_a_default_is_c
         await answer(engine, work(prompt, sampling={"max_tokens": 500}))
     assert refused.value.code == "context_exceeded"
     assert refused.value.details["max_tokens"] == 500
-    sampling = {"max_tokens": 500, "max_tokens_is_default": True, "min_tokens": 500}
+    sampling = {"max_tokens": 500, "max_tokens_is_default": True, "ignore_eos": True}
     got = await answer(engine, work(prompt, sampling=sampling))
     assert got.usage.completion_tokens == 2048 - got.prompt_tokens
 

@@ -17,6 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from engines.adapters.base import EngineDead, EngineLoadError, WorkError
 from engines.adapters.retrieval.lean import LeanEncoder
+from engines.adapters.retrieval.runner import Runner
 from engines.protocol.work import EncodeWork, GenerateWork, Image, Item, Sampling, ScoreWork
 from tests.engines.retrieval import checkpoints
 from tests.engines.retrieval.helpers import MINILM, OpenEngine, array, cosines, encode, score, sentences
@@ -179,6 +180,40 @@ async def test_scoring_cuts_documents_and_never_the_query(open_engine: OpenEngin
         with pytest.raises(WorkError) as refused:
             await run(score(" ".join(["cat"] * 80), ["cat"], max_sequence_length=5000))
     assert (refused.value.code, refused.value.param) == ("INVALID_INPUT", "query")
+
+
+@pytest.mark.parametrize(
+    ("limits", "cap", "kept"),
+    [
+        ({"query_max_length": 3}, None, (3, 12)),
+        ({"doc_max_length": 5}, None, (8, 5)),
+        ({"query_max_length": 3, "doc_max_length": 5}, None, (3, 5)),
+        ({"query_max_length": 3, "doc_max_length": 5}, 10, (3, 4)),  # 3 special tokens
+        ({"query_max_length": 30, "doc_max_length": 30}, None, (8, 12)),
+    ],
+)
+async def test_either_part_of_a_pair_is_cut_to_the_profiles_tokens(
+    open_engine: OpenEngine, cross_path: str, limits: dict[str, int], cap: int | None, kept: tuple[int, int]
+) -> None:
+    query = ["capital", "of", "france", "is", "the", "city", "paris", "to"]
+    words = ["cat", "dog", "sun", "moon", "fish", "music", "river", "city", "engine", "red", "green", "blue"]
+    library = CrossEncoder(cross_path, device="cpu")
+    pair = (" ".join(query[: kept[0]]), " ".join(words[: kept[1]]))
+    wanted = library.predict([pair], activation_fn=torch.nn.Identity())
+    async with open_engine("cross_encoder", cross_path, **EXACT, loadtime=limits) as run:
+        reply = await run(score(" ".join(query), [" ".join(words)], max_sequence_length=cap))
+    np.testing.assert_allclose(reply.output.scores, wanted, atol=1e-5)
+    assert reply.usage.prompt_tokens == 3 + sum(kept)
+
+
+async def test_limits_of_a_pair_are_refused_where_the_library_makes_its_tokens(
+    open_engine: OpenEngine, cross_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runner, "_can_be_direct", lambda self: False)
+    with pytest.raises(EngineLoadError, match="query_max_length") as refused:
+        async with open_engine("cross_encoder", cross_path, loadtime={"query_max_length": 3}):
+            pass
+    assert refused.value.permanent
 
 
 # [CLS] document [SEP]; with a pair also the query's two tokens and one more [SEP]

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
+import threading
+import weakref
 import zlib
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image as Pillow
 from sentence_transformers import SentenceTransformer
 
 from engines.adapters.base import EngineLoadError, WorkError
+from engines.adapters.retrieval.loading import cores
+from engines.adapters.retrieval.pictures import alike
 from engines.adapters.retrieval.runner import Runner
+from engines.protocol.events import ItemError
 from engines.protocol.work import EncodeWork, Image, Item, ScoreWork
 from tests.engines.retrieval.helpers import MINILM, OpenEngine, array, encode, sentences
 
@@ -107,6 +113,13 @@ async def test_a_faulty_image_is_an_error_of_its_item(open_engine: OpenEngine, c
     np.testing.assert_allclose(array(output.dense)[[0, 10]], alone, atol=1e-5)
 
 
+async def test_images_of_which_none_is_good_are_all_errors(open_engine: OpenEngine, clip_path: str) -> None:
+    broken = [Item(images=[Image(data=b"no image")]), Item(images=[Image(data=data(picture(0))[:200])])]
+    async with open_engine("sentence_transformer", clip_path, **CLIP) as run:
+        reply = await run(EncodeWork(request_id="r", model="tested", items=broken))
+    assert [error.code for error in reply.output.errors.values()] == ["INVALID_INPUT"] * 2
+
+
 async def test_many_clients_get_their_own_pictures(open_engine: OpenEngine, clip_path: str) -> None:
     every = items(12)
     async with open_engine("sentence_transformer", clip_path, **CLIP) as run:
@@ -115,6 +128,80 @@ async def test_many_clients_get_their_own_pictures(open_engine: OpenEngine, clip
         together = array((await run(EncodeWork(request_id="r", model="tested", items=every))).output.dense)
     got = np.stack([array(reply.output.dense)[0] for reply in replies])
     np.testing.assert_allclose(got, together, atol=1e-5)
+
+
+class Kept:
+    """Counts the decoded pictures that exist, while the model's own preparation of them goes on as ever."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = self.now = self.made = 0
+        self._lock = threading.Lock()
+        own = Runner.picture
+
+        def counted(runner: Runner, image: Any) -> Any:
+            features = own(runner, image)
+            self._add(1)
+            weakref.finalize(features["pixel_values"], self._add, -1)
+            return features
+
+        monkeypatch.setattr(Runner, "picture", counted)
+
+    def _add(self, change: int) -> None:
+        with self._lock:
+            self.now += change
+            self.made += change > 0
+            self.most = max(self.most, self.now)
+
+
+async def test_only_the_pictures_of_running_batches_are_decoded(
+    open_engine: OpenEngine, clip_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(monkeypatch)
+    dot = data(Pillow.new("RGB", (1, 1)))
+    async with open_engine("sentence_transformer", clip_path, **CLIP, max_batch_tokens=50) as run:
+        work = EncodeWork(request_id="r", model="tested", items=[Item(images=[Image(data=dot)])] * 500)
+        reply = await run(work)
+    assert array(reply.output.dense).shape == (500, 16)
+    assert kept.made == 500
+    # 5 tokens a picture: 10 in a batch, one batch a core
+    assert kept.most <= 10 * cores()
+
+
+async def test_a_refused_request_has_none_of_its_pictures_decoded(
+    open_engine: OpenEngine, clip_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(monkeypatch)
+    async with open_engine("sentence_transformer", clip_path, **CLIP, loadtime={"max_pending_tokens": 20}) as run:
+        first = asyncio.create_task(run(EncodeWork(request_id="r", model="tested", items=items(4))))
+        await asyncio.sleep(0)
+        with pytest.raises(WorkError) as refused:
+            await run(EncodeWork(request_id="r", model="tested", items=items(100)))
+        assert refused.value.code == "RESOURCE_EXHAUSTED"
+        await first
+    assert kept.made == 4
+
+
+async def test_the_bytes_of_a_waiting_picture_count_where_they_are_more_than_its_patches(
+    open_engine: OpenEngine, clip_path: str
+) -> None:
+    large = data(Pillow.fromarray(np.random.default_rng(0).integers(0, 255, (300, 300, 3), dtype=np.uint8)))
+    async with open_engine("sentence_transformer", clip_path, **CLIP) as run:
+        for encoded, cost in ((data(picture(1)), 5), (large, len(large) // 1024)):
+            task = asyncio.create_task(
+                run(EncodeWork(request_id="r", model="tested", items=[Item(images=[Image(data=encoded)])]))
+            )
+            await asyncio.sleep(0)
+            assert run.engine.status().pending_cost == cost
+            await task
+
+
+def test_pictures_whose_tensors_differ_in_shape_go_through_the_model_apart() -> None:
+    shapes = [(1, 3, 4), None, (1, 3, 5), (1, 3, 4)]
+    prepared = [
+        {"pixel_values": torch.zeros(shape), "modality": "image"} if shape else ItemError("INVALID_INPUT", "broken")
+        for shape in shapes
+    ]
+    assert alike(prepared) == [[0, 3], [2]]
 
 
 async def test_scores_between_texts_and_images_are_cosines(open_engine: OpenEngine, clip_path: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from sentence_transformers import CrossEncoder
 
 from engines.adapters.base import Engine, EngineLoadError, WorkError
+from engines.adapters.retrieval.texts import Templates
 from engines.adapters.vllm.options import pooling_args
 from engines.adapters.vllm.pooling import checkpoint
 from engines.protocol.catalog import ModelEntry, Profile
@@ -68,6 +69,21 @@ async def test_the_document_is_cut_and_never_the_query(engine: Engine, labels_pa
     with pytest.raises(WorkError, match="leaves no room") as error:
         await engine.run(score(query, [document], max_sequence_length=12), Recorder())
     assert error.value.param == "options.max_seq_length"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_either_part_of_a_pair_is_cut_to_the_profiles_tokens(
+    engine: Engine, labels_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"query_max_length": 2, "doc_max_length": 5}
+    profile = Profile(name="default", engine="vllm_pooling", adapter_path="tests", source="m", loadtime=limits)
+    monkeypatch.setattr(engine, "_templates", Templates(profile, {}, None))
+    document = "red blue cat sun moon fish music"
+    for cap, kept in ((None, "red blue cat sun moon"), (8, "red blue cat")):
+        reply = Recorder()
+        await engine.run(score(QUERY, [document], max_sequence_length=cap), reply)
+        np.testing.assert_allclose(reply.output.scores, expected(labels_path, "capital of", [kept]), atol=1e-3)
+        assert reply.usage.prompt_tokens == 3 + 2 + len(kept.split())
 
 
 @pytest.mark.asyncio(loop_scope="module")

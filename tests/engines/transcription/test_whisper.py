@@ -185,6 +185,21 @@ async def test_too_much_waiting_audio_is_refused_with_a_time_to_come_back(monkey
         await engine.close()
 
 
+async def test_audio_that_was_decoded_side_by_side_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = made()
+    await engine.load()
+    monkeypatch.setattr("engines.adapters.transcription.engine.LONGEST_S", 30.0)
+    try:
+        audio = wav(np.frombuffer(speech(" ".join(SENTENCES))[44:], np.int16)[: 22_050 * 25], 22_050)
+        works = [TranscribeWork(request_id=str(i), model="tested", audio=audio) for i in range(5)]
+        done = await asyncio.gather(*(engine.run(work, Recorder()) for work in works), return_exceptions=True)
+    finally:
+        await engine.close()
+    refused = [one for one in done if one is not None]
+    assert len(refused) == 3, "all came while nothing waited; two fill the bound"
+    assert all(isinstance(one, WorkError) and one.code == "RESOURCE_EXHAUSTED" for one in refused)
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "an option without meaning": {"loadtime": {"attn_implementation": "sdpa"}},
     "a runtime option without meaning": {"runtime": {"pooling": "mean"}},

@@ -59,6 +59,8 @@ MODELS = (
             overall_timeout_s=77,
             chat_template_kwargs={"enable_thinking": True},
         ),
+        prompt=profile("prompt", first_chunk_timeout_s=4),
+        steady=profile("steady", inter_chunk_timeout_s=3),
     ),
     model("org/plain", Generation(context_length=1024, streaming=False)),
     model("org/embed", None),

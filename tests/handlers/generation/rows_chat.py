@@ -225,7 +225,11 @@ def replay(rows: Rows) -> None:
 
 def images(rows: Rows) -> None:
     where = "messages[0].content[0].image_url"
-    seen = {"messages.0.content": [{"type": "image", "index": 0}], "images.0.format": "png"}
+    seen = {
+        "messages.0.content": [{"type": "image", "index": 0}],
+        "images.0.format": "png",
+        "images.0.param": where,
+    }
     for kind in ("image_url", "input_image"):
         rows.takes(f"{kind} as text", image(URI, kind), seen)
         rows.takes(f"{kind} as an object", image({"url": URI, "detail": "low"}, kind), seen)
@@ -266,6 +270,10 @@ def tools(rows: Rows) -> None:
     bare = [{"type": "function", "function": {"name": "f", "description": None, "parameters": None, "strict": True}}]
     kept = [{"type": "function", "function": {"name": "f", "strict": True}}]
     rows.takes("a bare tool", {"tools": bare}, {"tools": kept})
+    for kind in ({}, {"type": "object"}, {"type": ["object", "null"]}):
+        rows.takes(
+            f"parameters of {kind}", {"tools": [TOOL], "tools.0.function.parameters": {**kind, "properties": {}}}
+        )
     at = "tools[0].function"
     for path, param, value in (
         ("type", "tools[0].type", "retrieval"),
@@ -276,6 +284,8 @@ def tools(rows: Rows) -> None:
         ("function.description", f"{at}.description", 1),
         ("function.strict", f"{at}.strict", "yes"),
         ("function.parameters", f"{at}.parameters", []),
+        ("function.parameters", f"{at}.parameters.type", {"type": "string"}),
+        ("function.parameters", f"{at}.parameters.type", {"type": ["null", "array"]}),
     ):
         kind = "absent" if value is DELETE else repr(value)
         rows.refuses(f"a tool's {path} {kind}", {"tools": [TOOL], f"tools.0.{path}": value}, param)
@@ -315,15 +325,19 @@ def tools(rows: Rows) -> None:
             rows.refuses(f"tool_choice {value} beside {form['type']}", change, "tool_choice")
         calm = {"tools": [TOOL], "tool_choice": value, "response_format": {"type": "text"}}
         rows.takes(f"tool_choice {value} beside text", calm)
+        ended = {"tools": [TOOL], "tool_choice": value, "stop": ["x"]}
+        rows.refuses(f"tool_choice {value} beside stop", ended, "stop", UNSUPPORTED)
+        rows.takes(f"tool_choice {value} beside no stop", {**ended, "stop": []})
+    rows.takes("tool_choice auto beside stop", {"tools": [TOOL], "tool_choice": "auto", "stop": ["x"]})
 
 
 def formats(rows: Rows) -> None:
     field, at = "response_format", "response_format.json_schema"
     for value in (None, {"type": "text"}, {"type": "text", "json_schema": None}):
         rows.takes(f"{field} {value}", {field: value}, {"grammar": ABSENT})
-    rows.takes("json_object", {field: {"type": "json_object"}}, {"grammar.kind": "json_object"})
+    rows.takes("json_object", {field: {"type": "json_object"}}, {"grammar.kind": "json_object", "grammar.param": field})
     text = '{"type":"object","properties":{"a":{"type":"integer"}}}'
-    found = {"kind": "json_schema", "value": text, "label": "n", "strict": True}
+    found = {"kind": "json_schema", "value": text, "label": "n", "strict": True, "param": field}
     rows.takes("json_schema", {field: FORMAT}, {"grammar": found})
     rows.takes(
         "json_schema bare", {field: {"type": "json_schema", "json_schema": {"schema": {}}}}, {"grammar.value": "{}"}

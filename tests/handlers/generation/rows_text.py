@@ -150,7 +150,7 @@ def images(rows: Rows) -> None:
         return {"images": [{"data": PIXELS, **members}]}
 
     turn = {"role": "user", "content": [{"type": "image", "index": 0}, {"type": "text", "text": "hi"}]}
-    seen = {"prompt": ABSENT, "messages": [turn], "images.0.format": "png"}
+    seen = {"prompt": ABSENT, "messages": [turn], "images.0.format": "png", "images.0.param": "images[0].data"}
     rows.takes("an image", with_image(format="png"), seen)
     rows.takes("an image without a format", with_image(format=None), {"images.0.format": ABSENT})
     rows.takes("16 images", {"images": [{"data": PIXELS}] * 16})
@@ -172,9 +172,11 @@ def grammars(rows: Rows) -> None:
     field = "grammar"
     rows.takes("grammar null", {field: None}, {field: ABSENT})
     schema = {"type": "object"}
-    found = {"kind": "json_schema", "value": '{"type":"object"}', "label": "n", "strict": True}
+    found = {"kind": "json_schema", "value": '{"type":"object"}', "label": "n", "strict": True, "param": field}
     rows.takes("json_schema", {field: {"json_schema": schema, "label": "n", "strict": True}}, {field: found})
-    rows.takes("regex", {field: {"regex": "a+"}}, {"grammar.kind": "regex", "grammar.value": "a+"})
+    rows.takes(
+        "regex", {field: {"regex": "a+"}}, {"grammar.kind": "regex", "grammar.value": "a+", "grammar.param": field}
+    )
     rows.takes("ebnf", {field: {"ebnf": 'root ::= "a"'}}, {"grammar.kind": "ebnf"})
     rows.takes("ebnf without strict", {field: {"ebnf": 'root ::= "a"', "strict": False}})
     for value in ({}, {"label": "x"}, {"regex": "a", "ebnf": "b"}, {"json_schema": {}, "regex": "a"}, "x", []):

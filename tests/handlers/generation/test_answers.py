@@ -25,6 +25,11 @@ LEAST: dict[str, dict[str, Any]] = {
     "/v1/generate/org__chat": {"prompt": "hi", "max_new_tokens": 8},
 }
 ALL = list(LEAST)
+SHORT: dict[str, dict[str, Any]] = {
+    CHAT: {"max_tokens": 16},
+    "/v1/completions": {"max_tokens": 16},
+    "/v1/responses": {"max_output_tokens": 16},
+}
 STREAMING = [path for path in ALL if path != "/v1/responses"]
 
 
@@ -365,6 +370,32 @@ async def test_limits_of_the_operator_hold_for_whole_answers(client: Client) -> 
     await client.chat(best_of=2)
     assert [work.stream for work in client.dispatcher.works] == [True, False]
     assert client.dispatcher.timeouts == [Timeouts(132.0, 30.0, 2.0), Timeouts(132.0)]
+
+
+@pytest.mark.parametrize(
+    ("profile", "first", "inter"), [("prompt", 4.0, 10.0), ("steady", 30.0, 3.0)], ids=["first chunk", "between chunks"]
+)
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses"])
+async def test_limits_of_the_profile_hold_for_whole_answers(
+    client: Client, path: str, profile: str, first: float, inter: float
+) -> None:
+    response = await client.post(path, json={**LEAST[path], "model": f"org/chat:{profile}", **SHORT[path]})
+    assert response.status_code == 200
+    assert "Hello" in response.text
+    assert client.work.stream
+    assert client.dispatcher.timeouts == [Timeouts(31.0, first, inter)]
+
+
+async def test_best_of_has_no_chunks_to_limit(client: Client) -> None:
+    await client.chat(model="org/chat:steady", best_of=2)
+    assert not client.work.stream
+    assert client.dispatcher.timeouts == [Timeouts(132.0)]
+
+
+async def test_the_operator_goes_before_the_profile_in_whole_answers(client: Client) -> None:
+    configure(client, Settings(inter_chunk_timeout=2.0))
+    await client.chat(model="org/chat:steady")
+    assert client.dispatcher.timeouts == [Timeouts(132.0, 30.0, 2.0)]
 
 
 async def test_the_default_limit_of_tokens_can_be_set(client: Client) -> None:

@@ -40,6 +40,23 @@ def inputs(path: str, at: str) -> list[Row]:
     def taken(name: str, member: str, value: Any, **more: Any) -> Row:
         return Row(path, f"{place}: {name}", {f"{at}.{member}": value}, **more)
 
+    pictures = [
+        taken(
+            "an image in base64",
+            "images",
+            [{"data": base64_text(PNG), "format": "png"}],
+            reaches={f"{at}.images": [png | {"format": "png"}]},
+        ),
+        taken(
+            "an image as byte values",
+            "images",
+            [{"data": [*PNG], "format": None}],
+            reaches={f"{at}.images": [png]},
+        ),
+    ]
+    if "/extract/" in path:
+        # the model takes them, for other operations
+        pictures = [refused("an image", "images", [{"data": base64_text(PNG)}], f"{place}.images", REFUSED)]
     return [
         refused("id a number", "id", 1, f"{place}.id"),
         taken("id null", "id", None, reaches={f"{at}.id": ABSENT}),
@@ -62,18 +79,7 @@ def inputs(path: str, at: str) -> list[Row]:
         refused("an image of no bytes", "images", [{"data": ""}], f"{image}.data"),
         refused("an image with a byte of 256", "images", [{"data": [256]}], f"{image}.data[0]"),
         refused("an image's format a number", "images", [{"data": "AA==", "format": 1}], f"{image}.format"),
-        taken(
-            "an image in base64",
-            "images",
-            [{"data": base64_text(PNG), "format": "png"}],
-            reaches={f"{at}.images": [png | {"format": "png"}]},
-        ),
-        taken(
-            "an image as byte values",
-            "images",
-            [{"data": [*PNG], "format": None}],
-            reaches={f"{at}.images": [png]},
-        ),
+        *pictures,
         taken("document null", "document", None, inert=True),
         refused("document a string", "document", "AA==", document),
         refused("a document without data", "document", {}, f"{document}.data"),

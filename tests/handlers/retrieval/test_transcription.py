@@ -17,6 +17,7 @@ from tests.handlers.scripted import failed
 
 from . import fakes
 from .conftest import Client
+from .table import Row, routing
 
 PATH = "/v1/audio/transcriptions"
 MIB = 1024 * 1024
@@ -100,6 +101,28 @@ REFUSED: dict[str, tuple[Fields, int, str, str | None]] = {
     "an unknown field": ([("include[]", "logprobs")], 400, UNSUPPORTED, "include[]"),
     "a long prompt": ([("prompt", "x" * (8 * 1024 + 1))], 413, "payload_too_large", "prompt"),
 }
+ROUTES = routing(PATH, BAD, None, None)
+
+
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: row.id)
+async def test_headers_say_where_the_work_goes(client: Client, row: Row) -> None:
+    parts = [("model", (None, "org/speech")), ("file", ("speech.wav", b"RIFF"))]
+    response = await client.post(PATH, files=parts, headers=dict(row.headers))
+    assert response.status_code == row.status, response.text
+    if row.status != 200:
+        assert client.dispatcher.works == []
+        assert row.code is None or error(response)[1] == row.code
+        assert row.param is None or error(response)[2] == row.param
+        return
+    (work,), (route,) = client.dispatcher.works, client.dispatcher.routes
+    assert {name: getattr(work, name) for name in row.reaches} == dict(row.reaches)
+    assert {name: getattr(route, name) for name in row.goes} == dict(row.goes)
+
+
+def test_every_header_of_the_document_has_a_row() -> None:
+    sent = {name for row in ROUTES for name in row.headers}
+    declared = operations.PROXY_OPENAI_TRANSCRIPTION.parameters
+    assert {parameter.name for parameter in declared if parameter.location == "header"} <= sent
 
 
 @pytest.mark.parametrize("fields", ACCEPTED.values(), ids=ACCEPTED.keys())

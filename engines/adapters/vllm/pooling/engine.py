@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from ....protocol.work import EncodeWork, ScoreWork, Work
 from ...base import EngineLoadError, EngineStatus, Reply, WorkError
 from ...files import model_files
 from ...retrieval.outputs import cosines, dense_output
-from ...retrieval.texts import Task, Templates, Text, plain_text_of, refuse_options
+from ...retrieval.texts import Task, Templates, Text, paired, plain_text_of, refuse_options
 from ...retrieval.tokens import NO_LIMIT, NoRoom, Tokens
 from ..faults import translated
 from ..launch import dead, launched, stopped
@@ -160,13 +161,13 @@ class VllmPoolingEngine:
             read.append(text)
         limit = work.max_sequence_length
         query = self._templates.apply(read[0], "query", work.instruction)
-        documents = [self._templates.apply(text, "document", None, limit=limit) for text in read[1:]]
-        if not self._pairs:
-            inputs = [query, *documents]
-            await self._submit(work.request_id, inputs, lambda rows: cosines(self._vectors(rows)), reply, limit)
+        if self._pairs:
+            documents = (self._templates.apply(text, "document", None) for text in read[1:])
+            pairs = [paired(query, document, limit) for document in documents]
+            await self._submit(work.request_id, pairs, _logits, reply, limit)
             return
-        pairs = [Text(query.text, query.prompt, pair=one.prompt + one.text, limit=limit) for one in documents]
-        await self._submit(work.request_id, pairs, _logits, reply, limit)
+        inputs = [query, *(self._templates.apply(text, "document", None, limit=limit) for text in read[1:])]
+        await self._submit(work.request_id, inputs, lambda rows: cosines(self._vectors(rows)), reply, limit)
 
     def _vectors(self, rows: Sequence[Row]) -> list[Row]:
         """Rows of the model as vectors of the entry's width."""
@@ -265,4 +266,4 @@ def _logits(rows: Sequence[Row]) -> ScoreOutput:
 
 def _lowered(text: Text) -> Text:
     pair = None if text.pair is None else text.pair.lower()
-    return Text(text.text.lower(), text.prompt.lower(), pair=pair, limit=text.limit)
+    return replace(text, text=text.text.lower(), prompt=text.prompt.lower(), pair=pair)

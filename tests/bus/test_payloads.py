@@ -1,0 +1,45 @@
+"""Payloads that go through a bucket of the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+
+import nats.errors
+import pytest
+from nats.js import errors
+
+from engines.bus import payloads as module
+from engines.bus.connection import connect
+from engines.bus.payloads import IncompletePayload, Payloads
+from engines.bus.subjects import PAYLOAD_HEADER, PAYLOADS
+
+
+class Bucket:
+    """A part comes, and nothing after it."""
+
+    async def get(self, _name: str, writeinto: io.BytesIO) -> None:
+        writeinto.write(b"part")
+        await asyncio.Event().wait()
+
+
+async def test_a_payload_whose_rest_does_not_come_is_incomplete(monkeypatch):
+    monkeypatch.setattr(module, "STALL", 0.05)
+    payloads = Payloads(None, None, None)
+    payloads._bucket = Bucket()
+    with pytest.raises(IncompletePayload, match="4 of"):
+        await payloads.fetch({PAYLOAD_HEADER: "name"}, b"")
+
+
+async def test_a_bucket_that_the_bus_has_lost_is_made_anew(bus):
+    client = await connect(bus, "test")
+    js = client.jetstream(timeout=5.0)
+    payloads = Payloads(client, js, bus)
+    data = bytes(range(256)) * 4096
+    assert await payloads.fetch(await payloads.store(data), b"") == data
+    await js.delete_object_store(PAYLOADS)
+    with contextlib.suppress(errors.Error, nats.errors.Error):
+        await payloads.store(data)
+    assert await payloads.fetch(await payloads.store(data), b"") == data
+    await client.close()
