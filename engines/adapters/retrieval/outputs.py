@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...protocol.events import EncodeOutput, ScoreOutput
+from ...protocol.events import EncodeOutput, ItemError, ScoreOutput
 from ...protocol.work import EncodeWork
 from .quantize import quantized
 
@@ -19,6 +19,15 @@ def dense_output(vectors: Sequence[Any], dims: int, work: EncodeWork) -> EncodeO
         if vector is not None:
             row[:] = vector
     return EncodeOutput(dense=quantized(matrix, work.output_dtype), dense_dims=dims)
+
+
+def finite(row: Any) -> Any:
+    """A model's row for one item (a number, an array or a tuple of them), or the item's error: made integers, numbers
+    that are not finite would look right."""
+    parts = row if isinstance(row, tuple) else (row,)
+    if all(np.isfinite(part).all() for part in parts if isinstance(part, np.ndarray | float)):
+        return row
+    return ItemError("inference_error", "the model gave a number that is not finite")
 
 
 def cosines(vectors: Sequence[Any]) -> ScoreOutput:

@@ -18,6 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from engines.adapters.base import EngineDead, EngineLoadError, WorkError
 from engines.adapters.retrieval.lean import LeanEncoder
 from engines.adapters.retrieval.runner import Runner
+from engines.adapters.retrieval.sentence_transformer import DenseRunner
 from engines.protocol.work import EncodeWork, GenerateWork, Image, Item, Sampling, ScoreWork
 from tests.engines.retrieval import checkpoints
 from tests.engines.retrieval.helpers import MINILM, OpenEngine, array, cosines, encode, score, sentences
@@ -82,6 +83,26 @@ async def test_an_item_without_text_fails_alone(open_engine: OpenEngine, minilm:
     vectors = array(output.dense)
     assert vectors.shape == (4, 384)
     np.testing.assert_allclose(vectors[[0, 2]], minilm.encode(["red", "blue"]), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "binary"])
+async def test_numbers_that_are_not_finite_are_an_error_of_their_item(
+    open_engine: OpenEngine, minilm: SentenceTransformer, monkeypatch: pytest.MonkeyPatch, dtype: Any
+) -> None:
+    whole = DenseRunner.split
+
+    def broken(self: DenseRunner, output: Any, count: int) -> Any:
+        rows = [row.copy() for row in whole(self, output, count)]
+        return [np.where(np.arange(384) == 7, np.nan, row) if abs(row[0]) == mark else row for row in rows]
+
+    async with open_engine("sentence_transformer", MINILM, **DENSE, **EXACT) as run:
+        mark = abs((await dense(run, ["b"]))[0][0])
+        monkeypatch.setattr(DenseRunner, "split", broken)
+        reply = await run(encode(["a", "b", "c"], output_dtype=dtype))
+        assert {index: error.code for index, error in reply.output.errors.items()} == {1: "inference_error"}
+        with pytest.raises(WorkError, match="not finite") as failed:
+            await run(score("a", ["b", "c"]))
+    assert (failed.value.code, failed.value.param) == ("inference_error", "items[0]")
 
 
 async def test_items_all_without_text_are_all_errors(open_engine: OpenEngine) -> None:

@@ -22,7 +22,7 @@ from ....protocol.events import EncodeOutput, ItemError, Output, ScoreOutput, Ti
 from ....protocol.work import EncodeWork, ScoreWork, Work
 from ...base import EngineLoadError, EngineStatus, Reply, WorkError
 from ...files import model_files
-from ...retrieval.outputs import cosines, dense_output
+from ...retrieval.outputs import cosines, dense_output, finite
 from ...retrieval.texts import Task, Templates, Text, paired, plain_text_of, refuse_options
 from ...retrieval.tokens import NO_LIMIT, NoRoom, Tokens
 from ..faults import translated
@@ -142,11 +142,12 @@ class VllmPoolingEngine:
             return
 
         def finish(rows: list[Row]) -> EncodeOutput:
-            found = iter(self._vectors(rows))
-            vectors = [None if index in errors else next(found) for index in range(len(work.items))]
+            found = map(finite, self._vectors(rows))
+            every = [errors[index] if index in errors else next(found) for index in range(len(work.items))]
+            vectors = [None if isinstance(row, ItemError) else row for row in every]
             output = dense_output(vectors, self._entry.dims["dense"], work)
             output.output_dtype = work.output_dtype
-            output.errors = errors
+            output.errors = {index: row for index, row in enumerate(every) if isinstance(row, ItemError)}
             return output
 
         await self._submit(work.request_id, texts, finish, reply)
