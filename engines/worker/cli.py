@@ -25,7 +25,7 @@ class WorkerCLI(CLIPlugin):
 @click.option("--models", default="", help="Comma list of models to load at the start.")
 @click.option("--max-inflight", default=512, show_default=True, help="Requests taken from the queue at a time.")
 @click.option("--drain", default=20.0, show_default=True, help="Seconds that running requests get after SIGTERM.")
-@click.option("--memory-budget", default=0, help="Bytes of loaded models before eviction; 0: no limit.")
+@click.option("--memory-budget", default=0, help="Bytes that loaded models may take; 0: no limit.")
 @click.option("--kv-budget", default=0, help="Tokens of generations taken at a time; 0: by the engines' caches.")
 def worker(**given: object) -> None:
     arguments: list[str] = []
