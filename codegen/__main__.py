@@ -16,7 +16,9 @@ PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 def main(arguments: list[str] | None = None) -> int:
     """Return the exit status: 0 done, 1 drift or a document with faults."""
     parser = argparse.ArgumentParser(prog="python -m codegen", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 naming the files that differ")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 naming what differs or is left over"
+    )
     parser.add_argument("--diff", nargs=2, type=Path, metavar=("OLD", "NEW"), help="what NEW changes for handlers")
     parser.add_argument("--overlaid", metavar="NAME", help="with --diff: apply the overlays of this document to both")
     parser.add_argument("--pyproject", type=Path, default=PYPROJECT, help="file with the table of documents")
@@ -38,6 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{'differs' if options.check else 'wrote'}: {source.output.name}/{name}")
         if options.check and changed:
             status = 1
+    for folder in generate.left_over(sources, options.pyproject.parent) if options.check else ():
+        print(f"left over: {folder.name} is no document's package")
+        status = 1
     return status
 
 

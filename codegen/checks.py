@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from codegen import schemas
+from codegen import places, schemas
 from codegen.document import METHODS, SCHEMAS, Document, Site, Tree, pointer
 from codegen.faults import DocumentError, Fault
 from codegen.names import class_name, identifier, is_class_name
@@ -14,27 +14,10 @@ from codegen.names import class_name, identifier, is_class_name
 Check = Callable[[Document], Iterator[Fault]]
 
 SERVED_METHODS = ("get", "put", "post", "delete", "patch", "head")
+# Objects whose keys are names: one of them may be `default` or `example`.
+_NAMED = re.compile(r"/(p(atternP)?roperties|dependentSchemas)$|^/components/[^/]+$|^/paths/[^/]+/[^/]+/responses$")
 JSON, MULTIPART, EVENTS = "application/json", "multipart/form-data", "text/event-stream"
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
-VENDOR = {
-    "operation": ("x-oasgate-admin", "x-oasgate-catch-all", "x-oasgate-max-body-bytes"),
-    "media": ("x-oasgate-event-schema",),
-}
-_OPERATION = frozenset(
-    [
-        "tags",
-        "summary",
-        "description",
-        "externalDocs",
-        "operationId",
-        "parameters",
-        "requestBody",
-        "responses",
-        "deprecated",
-        "security",
-        "servers",
-    ]
-)
 
 
 def check(document: Document) -> None:
@@ -80,7 +63,7 @@ def _walk(node: Any, at: str) -> Iterator[tuple[str, Tree]]:
     """Every object of the tree, examples left out: what they hold is not the document's."""
     if isinstance(node, dict):
         yield at, node
-        members = at.endswith("/properties")  # whose keys are names, not keywords
+        members = _NAMED.search(at)  # whose keys are names, not keywords
         for key, value in node.items():
             if members or key not in ("example", "examples", "default", "enum", "const"):
                 yield from _walk(value, pointer(at, key))
@@ -127,15 +110,11 @@ def _operations(document: Document) -> Iterator[Fault]:
         node, at = site.node, site.at
         if site.method not in SERVED_METHODS:
             yield Fault(at, f"method {site.method.upper()} cannot be generated")
-        for key in node:
-            if key not in _OPERATION and not key.startswith("x-"):
-                yield Fault(pointer(at, key), f"{key} cannot be generated")
         if len(node.get("tags", [""])) != 1:
             yield Fault(pointer(at, "tags"), "an operation belongs to one tag")
         elif not identifier(class_name(node.get("tags", ["default"])[0])):
             yield Fault(pointer(at, "tags", 0), f"{node['tags'][0]!r} gives no class name")
         yield from _path(document, site)
-        yield from _vendor(node, at, VENDOR["operation"])
         if site.method in ("get", "head") and "requestBody" in node:
             yield Fault(pointer(at, "requestBody"), f"a body of {site.method.upper()} cannot be generated")
 
@@ -165,12 +144,6 @@ def _path(document: Document, site: Site) -> Iterator[Fault]:
             )
 
 
-def _vendor(node: Tree, at: str, known: tuple[str, ...]) -> Iterator[Fault]:
-    for key in node:
-        if key.startswith("x-oasgate-") and key not in known:
-            yield Fault(pointer(at, key), f"unknown key {key}")
-
-
 def _parameter_types(document: Document) -> Iterator[Fault]:
     for site in document.operations():
         for parameter, where in document.parameters(site):
@@ -179,9 +152,6 @@ def _parameter_types(document: Document) -> Iterator[Fault]:
             if "schema" not in parameter:
                 yield Fault(where, "a parameter without schema cannot be generated")
                 continue
-            for key in ("style", "explode", "allowReserved"):
-                if key in parameter:
-                    yield Fault(pointer(where, key), f"{key} cannot be generated")
             yield from _scalar(document, parameter["schema"], pointer(where, "schema"))
 
 
@@ -228,6 +198,8 @@ def _bodies(document: Document) -> Iterator[Fault]:
 def _form(document: Document, schema: Any, at: str) -> Iterator[Fault]:
     if not schemas.is_struct(document.resolve(schema)):
         yield Fault(at, "a form without named fields cannot be generated")
+    elif "null" in schemas.types(document, schema):
+        yield Fault(at, "a form cannot be null")
     for place, keyword in schemas.beyond_structs(document, schema, at):
         yield Fault(place, f"{keyword} of a form field cannot be enforced")
 
@@ -241,7 +213,9 @@ def _responses(document: Document) -> Iterator[Fault]:
             if not re.fullmatch(r"[1-5]\d\d", str(status)):
                 yield Fault(where, f"status {status!r} is not a number")
             for media, value in document.resolve(response).get("content", {}).items():
-                yield from _vendor(value, pointer(where, "content", media), VENDOR["media"])
+                if places.EVENT_SCHEMA in value and not media.startswith(EVENTS):
+                    here = pointer(where, "content", media, places.EVENT_SCHEMA)
+                    yield Fault(here, f"only {EVENTS} has events")
 
 
 def _security(document: Document) -> Iterator[Fault]:
@@ -271,7 +245,7 @@ def _keywords(document: Document) -> Iterator[Fault]:
         for key in schema:
             if key == "nullable":
                 yield Fault(pointer(at, key), "nullable has no meaning in OpenAPI 3.1; say type: [..., 'null']")
-            elif key not in schemas.KEYWORDS and not key.startswith("x-"):
+            elif key not in schemas.KEYWORDS and (not key.startswith("x-") or key.startswith("x-oasgate-")):
                 yield Fault(pointer(at, key), f"unknown keyword {key!r}")
         yield from _schema_values(document, schema, at)
 
@@ -287,6 +261,9 @@ def _schema_values(document: Document, schema: Tree, at: str) -> Iterator[Fault]
             yield Fault(pointer(at, key), f"{key} is a number in OpenAPI 3.1")
     if "$ref" in schema and not str(schema["$ref"]).startswith(SCHEMAS):
         yield Fault(pointer(at, "$ref"), f"a schema outside {SCHEMAS}: {schema['$ref']}")
+    other = frozenset(declared if isinstance(declared, list) else [declared]) - {"object", "null"}
+    if other and schemas.is_struct(schema):
+        yield Fault(pointer(at, "type"), f"members beside type {min(other)} cannot be generated: use oneOf")
     if not schemas.types(document, schema):
         yield Fault(at, "no value satisfies this schema")
     if "discriminator" in schema:
@@ -300,10 +277,8 @@ def _schemas(document: Document) -> Iterator[tuple[Any, str]]:
     """Every schema of the document, with those inside it."""
     for name, schema in document.schemas.items():
         yield from _inside(schema, pointer("", "components", "schemas", name))
-    for at, node in _walk(document.tree.get("paths", {}), "/paths"):
-        for key in ("schema", "x-oasgate-event-schema"):
-            if isinstance(node.get(key), dict) and "/properties/" not in at:
-                yield from _inside(node[key], pointer(at, key))
+    for schema, at in places.schemas(document):
+        yield from _inside(schema, at)
 
 
 def _inside(schema: Any, at: str) -> Iterator[tuple[Any, str]]:
@@ -334,6 +309,7 @@ def _inside(schema: Any, at: str) -> Iterator[tuple[Any, str]]:
 
 CHECKS: tuple[Check, ...] = (
     _versions,
+    places.check,
     _names,
     _keywords,
     _operations,

@@ -11,9 +11,17 @@ import msgspec
 
 from codegen import schemas
 from codegen.document import SCHEMAS, Document, Site, Tree
+from codegen.places import EVENT_SCHEMA
 
 _FLOORS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _CEILINGS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+# What routes and decoders read of an operation, beside its parameters, body and answers.
+_OPERATION = (
+    ("tags", "tag"),
+    ("x-oasgate-admin", "admin token"),
+    ("x-oasgate-catch-all", "catch-all path"),
+    ("x-oasgate-max-body-bytes", "largest body"),
+)
 _OTHER = (
     *schemas.BEYOND_STRUCTS,
     *("pattern", "format", "multipleOf", "const", "propertyNames", "discriminator", "contentEncoding"),
@@ -78,9 +86,14 @@ def _operation(old: Document, before: Site, new: Document, after: Site) -> Itera
     was, now = before.node.get("operationId"), after.node.get("operationId")
     if was != now:
         yield "?", f"operation {was} looks renamed to {now}"
-    for key, word in (("tags", "tag"), ("security", "security"), ("x-oasgate-admin", "admin token")):
+    for key, word in _OPERATION:
         if before.node.get(key) != after.node.get(key):
             yield "~", f"{word}: {_short(before.node.get(key))} -> {_short(after.node.get(key))}"
+    guarded, guards = (
+        site.node.get("security", whole.tree.get("security")) for whole, site in ((old, before), (new, after))
+    )
+    if guarded != guards:
+        yield "~", f"security: {_short(guarded)} -> {_short(guards)}"
     yield from _parameters(old, before, new, after)
     yield from _body(old, before, new, after)
     yield from _responses(old, before.node["responses"], new, after.node["responses"])
@@ -120,11 +133,20 @@ def _responses(old: Document, was: Tree, new: Document, now: Tree) -> Iterator[t
         yield "-", f"answer {status}: it can leave the server no more"
     for status in sorted(was.keys() & now.keys()):
         before, after = old.resolve(was[status]), new.resolve(now[status])
-        for header in sorted(after.get("headers", {}).keys() - before.get("headers", {}).keys()):
-            yield "+", f"answer {status}: header {header}"
-        for header in sorted(before.get("headers", {}).keys() - after.get("headers", {}).keys()):
-            yield "-", f"answer {status}: header {header}"
+        yield from _headers(old, before.get("headers", {}), new, after.get("headers", {}), f"answer {status}")
         yield from _content(old, before.get("content", {}), new, after.get("content", {}), f"answer {status}")
+
+
+def _headers(old: Document, was: Tree, new: Document, now: Tree, label: str) -> Iterator[tuple[str, str]]:
+    for name in sorted(now.keys() - was.keys()):
+        yield "+", f"{label}: header {name}"
+    for name in sorted(was.keys() - now.keys()):
+        yield "-", f"{label}: header {name}"
+    for name in sorted(was.keys() & now.keys()):
+        before, after = old.resolve(was[name]), new.resolve(now[name])
+        if bool(before.get("required")) != bool(after.get("required")):
+            yield "~", f"{label}: header {name}: made {'required' if after.get('required') else 'optional'}"
+        yield from _schema(old, before.get("schema", {}), new, after.get("schema", {}), f"{label}: header {name}")
 
 
 def _content(old: Document, was: Tree, new: Document, now: Tree, label: str) -> Iterator[tuple[str, str]]:
@@ -132,11 +154,12 @@ def _content(old: Document, was: Tree, new: Document, now: Tree, label: str) -> 
         if media not in was:
             yield "+", f"{label}: media type {media}"
             continue
-        before, after = was[media].get("schema", {}), now[media].get("schema", {})
-        if _name(before) != _name(after):
-            yield "~", f"{label}: envelope {_name(before)} -> {_name(after)}"
-        elif "$ref" not in before:
-            yield from _schema(old, before, new, after, label)
+        for key, word in (("schema", "envelope"), (EVENT_SCHEMA, "events")):
+            before, after = was[media].get(key, {}), now[media].get(key, {})
+            if _name(before) != _name(after):
+                yield "~", f"{label}: {word} {_name(before)} -> {_name(after)}"
+            else:
+                yield from _schema(old, before, new, after, label)
     for media in was:
         if media not in now:
             yield "-", f"{label}: media type {media}"
@@ -168,17 +191,16 @@ def _schema(old: Document, was: Any, new: Document, now: Any, at: str) -> Iterat
     if was.get("$ref") != now.get("$ref"):
         yield "~", f"{prefix}type {_name(was)} -> {_name(now)}"
         return
-    if "$ref" in was:
-        return
-    before, after = schemas.types(old, was), schemas.types(new, now)
+    same: frozenset[str] = frozenset()  # types of a reference change with its schema
+    before, after = (same, same) if "$ref" in was else (schemas.types(old, was), schemas.types(new, now))
     for kind in sorted(after - before):
         yield "+", f"{prefix}{kind} allowed"
     for kind in sorted(before - after):
         yield "-", f"{prefix}{kind} refused"
     yield from ((sign, prefix + text) for sign, text in _constraints(was, now))
     yield from _members(old, was, new, now, at)
-    if isinstance(was.get("items"), dict) and isinstance(now.get("items"), dict):
-        yield from _schema(old, was["items"], new, now["items"], f"{at}[]")
+    if "items" in was or "items" in now:
+        yield from _schema(old, was.get("items", {}), new, now.get("items", {}), f"{at}[]")
     yield from _branches(old, was, new, now, at)
 
 
@@ -219,6 +241,12 @@ def _word(narrower: bool) -> str:
 def _members(old: Document, was: Tree, new: Document, now: Tree, at: str) -> Iterator[tuple[str, str]]:
     before, after = was.get("properties", {}), now.get("properties", {})
     required = set(now.get("required", ())), set(was.get("required", ()))
+    for name in sorted((required[0] ^ required[1]) - after.keys()):
+        label = f"{at}.{name}" if at else name
+        if name in required[0]:
+            yield "-", f"field {label}: made required"
+        elif name not in before:
+            yield "+", f"field {label}: made optional"
     lost = {name: before[name] for name in before if name not in after}
     for name, member in after.items():
         label = f"{at}.{name}" if at else name
@@ -256,25 +284,38 @@ def _bare(schema: Any) -> Any:
 
 
 def _branches(old: Document, was: Tree, new: Document, now: Tree, at: str) -> Iterator[tuple[str, str]]:
-    """Branches are matched by their types, because their order means nothing."""
+    prefix = f"{at}: " if at else ""
     for key in ("oneOf", "anyOf", "allOf"):
-        before = {_key(old, branch): branch for branch in was.get(key, ())}
-        after = {_key(new, branch): branch for branch in now.get(key, ())}
-        prefix = f"{at}: " if at else ""
+        before, after = list(was.get(key, ())), list(now.get(key, ()))
         if bool(before) != bool(after):
-            yield (
-                "~",
-                f"{prefix}{key} {'added' if after else 'removed'}: {', '.join(map(_name, (after or before).values()))}",
-            )
+            named = ", ".join(map(_branch, after or before))
+            yield "~", f"{prefix}{key} {'added' if after else 'removed'}: {named}"
             continue
-        for name, branch in after.items():
-            if name in before:
-                yield from _schema(old, before[name], new, branch, at)
-            elif name != "null":
-                yield "+", f"{prefix}{key} branch {_name(branch)}"
-        for name, branch in before.items():
-            if name not in after and name != "null":
-                yield "-", f"{prefix}{key} branch {_name(branch)}"
+        for branch in after:
+            twin = _take(old, before, new, branch, after)
+            if twin is not None:
+                place = f"{prefix}{key} branch" if _name(branch) == "any" else at
+                yield from _schema(old, twin, new, branch, place)
+            elif schemas.types(new, branch) != {"null"}:  # null is told with the types
+                yield "+", f"{prefix}{key} branch {_branch(branch)}"
+        for branch in before:
+            if schemas.types(old, branch) != {"null"}:
+                yield "-", f"{prefix}{key} branch {_branch(branch)}"
+
+
+def _take(old: Document, before: list[Any], new: Document, branch: Any, after: list[Any]) -> Any:
+    """Take the old branch that one of the new is a revision of, in any order: the same, or one of the same types."""
+    alike = [one for one in before if _key(old, one) == _key(new, branch) and (one == branch or one not in after)]
+    twin = next((one for one in alike if one == branch), alike[0] if alike else None)
+    if twin is not None:
+        before.remove(twin)
+    return twin
+
+
+def _branch(schema: Any) -> str:
+    """Name of a branch; one without a type is told by its keywords."""
+    name = _name(schema)
+    return _short(_bare(schema)) if name == "any" else name
 
 
 def _key(document: Document, branch: Any) -> str:

@@ -45,6 +45,8 @@ class Document:
     def operations(self) -> Iterator[Site]:
         """Operations in the document's order of paths, and of methods within one."""
         for path, item in self.tree.get("paths", {}).items():
+            if path.startswith("x-"):
+                continue  # an extension of the document, not a path
             for method in item:
                 if method in METHODS:
                     yield Site(path, method, item[method], pointer("", "paths", path, method))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from codegen import checks, lower, render
 from codegen.config import Source
@@ -45,12 +46,20 @@ def _relaxed(served: Document, generator: Document, service: Service) -> Iterato
 def drift(source: Source) -> list[str]:
     """Names of files that differ from what the document generates, missing and superfluous ones too."""
     wanted = generate(source)
-    found = {
-        path.name: path.read_text(encoding="utf-8")
-        for path in source.output.glob("*")
-        if path.is_file() and path.suffix != ".pyc"
-    }
+    found = {path.name: path.read_text(encoding="utf-8") for path in source.output.glob("*") if _kept(path)}
     return sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+
+
+def left_over(sources: list[Source], root: Path) -> list[Path]:
+    """Folders beside the packages that are no document's: of an entry that the table lost, or renamed."""
+    outputs = [source.output for source in sources]
+    used = {folder for output in outputs for folder in (output, *output.parents)}
+    beside = {path for output in outputs if output.parent != root for path in output.parent.glob("*/")}
+    return sorted(folder for folder in beside - used if any(_kept(path) for path in folder.rglob("*")))
+
+
+def _kept(path: Path) -> bool:
+    return path.is_file() and path.suffix != ".pyc"
 
 
 def write(source: Source) -> list[str]:

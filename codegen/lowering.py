@@ -16,7 +16,7 @@ from codegen.patterns import python_pattern
 
 _KEPT = frozenset(["description", "enum", "const", "required", "minLength", "maxLength", "minItems", "maxItems"])
 _ANYTHING: dict[str, Tree] = {"object": {"additionalProperties": {}}, "array": {"items": {}}}
-_RANGES = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 
 
 class Lowering:
@@ -66,12 +66,16 @@ class Lowering:
         if isinstance(schema, dict) and "allOf" in schema:
             schema = schemas.merged(self.document, schema) or schema
         if isinstance(schema, dict) and schemas.is_struct(schema):
-            self.definitions[name] = self._struct(schema, name)
+            if "null" in schemas.types(self.document, schema):
+                self.definitions[name] = self._inline_struct(schema, f"{name}Object")  # the name is the union's
+            else:
+                self.definitions[name] = self._struct(schema, name)
         else:
             self.definitions[name] = self._lower(schema, name)
 
     def _struct(self, schema: Tree, name: str) -> Tree:
-        if schema.get("additionalProperties") is False:
+        # What a pattern admits is for the second pass: a closed struct would refuse it.
+        if schema.get("additionalProperties") is False and "patternProperties" not in schema:
             self.closed.add(name)
         lowered: Tree = {"type": "object", "properties": {}}
         if "description" in schema:
@@ -112,7 +116,7 @@ class Lowering:
         self.definitions[hint] = self._struct(schema, hint)
         self.definitions[hint].pop("description", None)
         lowered: Tree = {"$ref": SCHEMAS + hint}
-        if "null" in schemas.types(self.document, {"type": schema.get("type", "object")}):
+        if "null" in schemas.types(self.document, schema):
             lowered = {"oneOf": [{"type": "null"}, lowered]}
         return _described(schema, lowered)
 
@@ -209,14 +213,21 @@ def _literal(lowered: Tree) -> Tree:
 
 def _ranges(schema: Tree, admitted: frozenset[str]) -> Tree:
     """Ranges; an integer format is a range too, because no engine takes a larger value."""
-    found: Tree = {key: schema[key] for key in _RANGES if key in schema}
-    bounds = schemas.INTEGER_FORMATS.get(schema.get("format", ""))
-    if bounds and "number" not in admitted:
-        if "exclusiveMinimum" not in found:
-            found["minimum"] = max(found.get("minimum", bounds[0]), bounds[0])
-        if "exclusiveMaximum" not in found:
-            found["maximum"] = min(found.get("maximum", bounds[1]), bounds[1])
-    if "multipleOf" in schema and "number" not in admitted:
+    whole = "number" not in admitted
+    lower = [(schema[key], key) for key in _LOWER if key in schema]
+    upper = [(schema[key], key) for key in _UPPER if key in schema]
+    if whole and (bounds := schemas.INTEGER_FORMATS.get(schema.get("format", ""))):
+        lower.append((bounds[0], "minimum"))
+        upper.append((bounds[1], "maximum"))
+    found: Tree = {}
+    # msgspec takes one bound a side: the strictest
+    if lower:
+        value, key = max(lower, key=lambda bound: (bound[0], bound[1] == "exclusiveMinimum"))
+        found[key] = value
+    if upper:
+        value, key = min(upper, key=lambda bound: (bound[0], bound[1] != "exclusiveMaximum"))
+        found[key] = value
+    if whole and "multipleOf" in schema:
         found["multipleOf"] = schema["multipleOf"]
     return found
 

@@ -144,7 +144,10 @@ def is_struct(schema: Tree) -> bool:
 
 
 def merged(document: Document, schema: Tree) -> Tree | None:
-    """An `allOf` of objects as one object; None if it is not one."""
+    """An `allOf` of objects as one object, or null; None if it is not one."""
+    admitted = types(document, schema)
+    if not {"object"} <= admitted <= {"object", "null"}:
+        return None
     result: Tree = {key: value for key, value in schema.items() if key != "allOf"}
     result["properties"] = dict(schema.get("properties", {}))
     required = list(schema.get("required", ()))
@@ -154,9 +157,11 @@ def merged(document: Document, schema: Tree) -> Tree | None:
             branch = merged(document, branch) or {"allOf": []}
         if set(branch) - ANNOTATIONS - {"type", "properties", "required"} or "object" not in types(document, branch):
             return None
+        if branch.get("properties") and "additionalProperties" in schema:
+            return None  # which sees only the members beside it
         result["properties"] = {**result["properties"], **branch.get("properties", {})}
         required += branch.get("required", ())
-    result["type"] = "object"
+    result["type"] = ["object", "null"] if "null" in admitted else "object"
     if required:
         result["required"] = list(dict.fromkeys(required))
     return result
@@ -174,6 +179,8 @@ def discriminator(document: Document, branches: list[Any]) -> dict[str, str] | N
         schema = document.resolve(branch)
         if not isinstance(branch, dict) or "$ref" not in branch or not is_struct(schema):
             return None
+        if "null" in types(document, schema):
+            return None  # a union of its own, which has no tag
         single: dict[str, str] = {}
         for name in schema["properties"]:
             member = document.resolve(schema["properties"][name])

@@ -46,6 +46,7 @@ class Failure(Exception):
         code: OpenAI-shaped code, or an upper-case code that both families share.
         message: For people.
         param: Path of the request field at fault, such as ``messages[0].role``.
+        place: The field or header at fault where contract A.4 has no ``param``, for contracts that name it.
         type: OpenAI error type; derived from code and status when ``None``.
         native: Upper-case code; derived from ``code`` when ``None``.
         retry_after: Seconds after which a retry can help; ``None``: no ``Retry-After``.
@@ -61,6 +62,7 @@ class Failure(Exception):
         message: str,
         *,
         param: str | None = None,
+        place: str | None = None,
         type: str | None = None,
         native: str | None = None,
         retry_after: float | None = None,
@@ -73,6 +75,7 @@ class Failure(Exception):
         self.code = code
         self.message = message
         self.param = param
+        self.place = place
         self.type = type or _TYPES.get(code) or ("invalid_request_error" if status < 500 else "server_error")
         self.native = native or _NATIVE.get(code) or code.upper()
         self.retry_after = retry_after
@@ -84,8 +87,8 @@ class Failure(Exception):
 class InvalidField(Failure):
     """400: a value is missing, has the wrong type, is out of range or breaks a rule with other fields."""
 
-    def __init__(self, param: str | None, message: str) -> None:
-        super().__init__(400, "invalid_request", message, param=param)
+    def __init__(self, param: str | None, message: str, *, place: str | None = None) -> None:
+        super().__init__(400, "invalid_request", message, param=param, place=place)
 
 
 class UnsupportedField(Failure):
@@ -309,8 +312,10 @@ def from_failed(event: Failed, *, native: bool = False) -> Failure:
     """
     code, message = event.code, event.message
     match code:
-        case "invalid_request" | "unsupported_field" | "context_exceeded":
+        case "invalid_request" | "unsupported_field":
             return Failure(400, code, message, param=event.param)
+        case "context_exceeded":
+            return Failure(400, code, message, place=event.param)
         case "unknown_lora_adapter":
             return Failure(400, code, message, param=event.param or "lora_adapter")
         case "model_not_found":

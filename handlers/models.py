@@ -22,17 +22,7 @@ class ModelsSurface(Surface):
 
     async def get_models(self, context: Context) -> models.ModelsResponse:
         """All models, sorted by name. A profile other than the default one is an entry of its own."""
-        infos: dict[str, models.ModelInfoWire] = {}
-        for entry in self.services.catalog.models():
-            infos[entry.name] = self._info(entry, None)
-            for profile in entry.profiles.values():
-                if profile.name != _default(entry):
-                    name = f"{entry.name}:{profile.name}"
-                    infos[name] = self._info(entry, profile)
-        for worker in self.services.cluster.workers():
-            for status in worker.models:
-                if status.state == "loaded" and worker.healthy and status.name not in infos:
-                    infos[status.name] = _unlisted(status.name)
+        infos = self._infos()
         listed = [infos[name] for name in sorted(infos)]
         return models.ModelsResponse(
             object="list",
@@ -44,7 +34,7 @@ class ModelsSurface(Surface):
         )
 
     async def get_model(self, context: Context, model: str) -> models.ModelInfoWire:
-        """One model, by any name that requests may use.
+        """One model, by any name that requests may use, and by any that is listed.
 
         Raises:
             ModelNotFound: no such model or profile.
@@ -52,11 +42,32 @@ class ModelsSurface(Surface):
         try:
             found = self.services.catalog.resolve(model)
         except LookupError:
-            raise ModelNotFound(model, f"Model '{model}' not found") from None
-        profile = None if found.profile.name == _default(found.model) else found.profile
-        info = self._info(found.model, profile)
+            # no bundle runs it, or only a worker knows it
+            name = model.lower().replace("__", "/")
+            listed = next((info for key, info in self._infos().items() if key.lower() == name), None)
+            if listed is None:
+                raise ModelNotFound(model, f"Model '{model}' not found") from None
+            info = listed
+        else:
+            profile = None if found.profile.name == _default(found.model) else found.profile
+            info = self._info(found.model, profile)
         info.id, info.object, info.created, info.owned_by = info.name, "model", CREATED, OWNER
         return info
+
+    def _infos(self) -> dict[str, models.ModelInfoWire]:
+        """All that are listed, by name."""
+        infos: dict[str, models.ModelInfoWire] = {}
+        for entry in self.services.catalog.models():
+            infos[entry.name] = self._info(entry, None)
+            for profile in entry.profiles.values():
+                if profile.name != _default(entry):
+                    name = f"{entry.name}:{profile.name}"
+                    infos[name] = self._info(entry, profile)
+        for worker in self.services.cluster.workers():
+            for status in worker.models:
+                if status.state == "loaded" and worker.healthy and status.name not in infos:
+                    infos[status.name] = _unlisted(status.name)
+        return infos
 
     def _info(self, entry: ModelEntry, profile: Profile | None) -> models.ModelInfoWire:
         """``entry`` on the wire; with ``profile`` as the variant that it is."""

@@ -20,6 +20,7 @@ from .health import snapshot
 from .metrics.throughput import Rates
 from .pools import pools_frame
 from .services import Services
+from .settings import Settings
 from .surface import Surface
 
 log = logging.getLogger("sie.watch")
@@ -44,7 +45,7 @@ class Frame(msgspec.Struct):
     workers: list[wire.WorkerInfo]
     models: list[wire.ModelInfo]
     pending_generation: wire.PendingGenerationSnapshot | msgspec.UnsetType
-    pools: list[wire.Pool]
+    pools: list[wire.Pool] | msgspec.UnsetType
     throughput: Rates
 
 
@@ -57,10 +58,15 @@ def frame(services: Services) -> str:
         workers=state.workers,
         models=state.models,
         pending_generation=state.pending_generation,
-        pools=pools_frame(services),
+        pools=msgspec.UNSET if _open_to_all(services.settings) else pools_frame(services),
         throughput=services.metrics.throughput.rates(),
     )
     return msgspec.json.encode(made).decode()
+
+
+def _open_to_all(settings: Settings) -> bool:
+    """Whether watchers need no token where pools do: that exemption is for the state of the cluster alone."""
+    return settings.auth_mode != "none" and settings.auth_exempt_operational
 
 
 class Broadcast:

@@ -136,7 +136,8 @@ def _of_engine(services: Services, engine: str, found: Resolved, bundles: Sequen
     known = one_of(engine, sorted(set(engines.values())))
     if known is None:
         there = ", ".join(sorted(set(engines.values())))
-        raise InvalidField(None, f"No bundle has the engine '{engine}' of {ENGINE_HEADER}; there are: {there}")
+        message = f"No bundle has the engine '{engine}' of {ENGINE_HEADER}; there are: {there}"
+        raise InvalidField(None, message, place=ENGINE_HEADER)
     fit = next((name for name in bundles if engines.get(name) == known), None)
     if fit is None:
         message = f"Model '{found.model.name}' cannot be run by the engine '{known}' of {ENGINE_HEADER}"

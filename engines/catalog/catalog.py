@@ -270,7 +270,11 @@ def _read_bundle(path: Path, source: str) -> Bundle:
 
 
 def _files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.suffix in {".yaml", ".yml"} and path.is_file())
+    """Raises CatalogError: the directory cannot be read."""
+    try:
+        return sorted(path for path in directory.iterdir() if path.suffix in {".yaml", ".yml"} and path.is_file())
+    except OSError as error:
+        raise CatalogError([Problem(str(directory), 1, "", f"cannot be read: {error.strerror}")]) from error
 
 
 def _directories(environ: Mapping[str, str], name: str) -> list[Path]:

@@ -76,6 +76,8 @@ def read(path: Path, schema: Schema) -> tuple[dict[str, Any], Lines]:
         if not isinstance(node, yaml.MappingNode):
             raise CatalogError([Problem(str(path), 1, "", "is no mapping")])
         values = reader.mapping(node, schema, "")
+    except RecursionError as error:
+        raise CatalogError([Problem(str(path), 1, "", "is nested too deeply")]) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         message = getattr(error, "problem", None) or str(error)
@@ -121,7 +123,11 @@ class _Reader:
                 return self.mapping(node, expected, field)
             self._complain(field, "must be a mapping")
             return None
-        value = self._loader.construct_object(node, deep=True)
+        try:
+            value = self._loader.construct_object(node, deep=True)
+        except (ValueError, OverflowError) as error:  # a number that Python cannot make of such a text
+            self._complain(field, f"is no value: {error}")
+            return None
         if not _fits(value, expected):
             names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in expected)
             self._complain(field, f"must be {names}, not {type(value).__name__}")

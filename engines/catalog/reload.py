@@ -44,7 +44,11 @@ class Reloader:
         """Look for ever."""
         while self.needed:
             await asyncio.sleep(every)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                # nobody awaits this task: without the next look no change would be seen any more
+                log.exception("catalog: the files cannot be looked at, epoch %d stays", self._catalog.epoch)
 
     async def look(self) -> bool:
         """Take a change over; return whether there was one."""

@@ -19,6 +19,8 @@ log = logging.getLogger("sie.worker")
 
 FIRST_PAUSE = 1.0
 LAST_PAUSE = 60.0
+SHORT_LIFE = 60.0
+"""Seconds: an engine that dies sooner was not worth its load."""
 CLOSE_TIMEOUT = 5.0
 PROGRESS_EVERY = 10.0
 
@@ -74,10 +76,16 @@ class Models:
         self._changed()
 
     def discard(self, entry: ModelEntry, profile: Profile, engine: Engine) -> None:
-        """The engine is dead: the next request loads a new one."""
+        """The engine is dead: the next request loads a new one, after a pause if it dies soon time after time."""
         slot = self._slots.get((entry.name, profile.name))
         if slot is not None and slot.engine is engine:
             self._remove(slot)
+            now = time.monotonic()
+            slot.deaths = slot.deaths + 1 if now - slot.loaded_at < SHORT_LIFE else 1
+            if slot.deaths > 1:
+                message = f"its engine died {slot.deaths} times in a row, soon after it was loaded"
+                slot.failure = LoadFailed(message, "EngineDied", slot.deaths, permanent=False)
+                slot.retry_at = now + min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** (slot.deaths - 2))
             self._changed()
 
     def statuses(self) -> list[ModelStatus]:
@@ -178,7 +186,7 @@ class Models:
             slot.cache_tokens = engine.status().cache_tokens
             slot.failure = None
             slot.attempts = 0
-            slot.used_at = time.monotonic()
+            slot.used_at = slot.loaded_at = time.monotonic()
             self._residency.loaded(slot)
             log.info("model %s: loaded in %.1f s", slot.name, time.monotonic() - started)
             return engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from nats.aio.client import Client
 
@@ -27,6 +28,8 @@ class Pulse:
         self._status = status
         self._soon = asyncio.Event()
         self.lag = 0.0
+        # not the threads that everything else shares: where those are busy, a live worker would be taken for dead
+        self._thread = ThreadPoolExecutor(1, "pulse")
 
     def beat(self) -> None:
         """Tell now."""
@@ -35,11 +38,12 @@ class Pulse:
     async def run(self) -> None:
         """Beat for ever."""
         subject = f"{subjects.HEALTH}.{subjects.token(self._name)}"
+        loop = asyncio.get_running_loop()
         watch = asyncio.create_task(self._watch_lag(), name="lag")
         try:
             while True:
                 with contextlib.suppress(Exception):  # not connected: the next one tells the same
-                    used, total = await asyncio.to_thread(machine.memory)
+                    used, total = await loop.run_in_executor(self._thread, machine.memory)
                     await self._client.publish(subject, wire.encode(self._status(used, total)))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(HEARTBEAT_EVERY):
@@ -47,6 +51,7 @@ class Pulse:
                 self._soon.clear()
         finally:
             watch.cancel()
+            self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def say_goodbye(self) -> None:
         """Tell everyone that this worker has ended."""

@@ -33,6 +33,9 @@ class Slot:
         self.failure: LoadFailed | None = None
         self.retry_at = 0.0
         self.attempts = 0
+        self.loaded_at = float("-inf")
+        self.deaths = 0
+        """How often in a row its engine died soon after it was loaded; the first may have been older."""
         self.users = 0
         """Who has the engine or waits for it."""
         self.used_at = 0.0

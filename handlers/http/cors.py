@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 _TOKENS: Final = re.compile(rb"^[A-Za-z0-9!#$%&'*+.^_`|~-]+(\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*$")
@@ -16,6 +17,14 @@ class Cors:
         self.enabled = bool(origins)
         self._all = "*" in origins
         self._origins = frozenset(origin.encode() for origin in origins)
+
+    def foreign(self, raw: Mapping[bytes, bytes]) -> bool:
+        """Whether a page of another site asks, which may not read answers: browsers hinder no WebSocket."""
+        origin = raw.get(b"origin")
+        if origin is None or self._all or origin in self._origins:
+            return False
+        _, _, site = origin.lower().partition(b"://")
+        return not site or site not in {raw.get(name, b"").lower() for name in (b"host", b"x-forwarded-host")}
 
     def headers(self, raw: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """Headers of an answer to a request with ``Origin``; none for an origin that is not allowed."""

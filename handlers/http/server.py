@@ -11,7 +11,7 @@ from litestar import Request, Response, WebSocket
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Receive
 
-from ..errors import Failure, Internal, NotImplementedYet, TooMany
+from ..errors import Failure, Internal, NotImplementedYet, TooMany, Unauthorized
 from ..limits import Limiter
 from ..settings import Settings
 from . import audit, subprotocol
@@ -31,6 +31,9 @@ from .unrouted import Paths, not_allowed
 from .visits import Observer, Visits
 
 logger = logging.getLogger("sie.http")
+
+LEFT = 499
+"""Status in the audit log of a request whose client had gone; nobody is sent it."""
 
 Handler = Callable[..., Any]
 AnyRequest = Request[Any, Any, Any]
@@ -121,6 +124,9 @@ class Server:
         except ClientGone:
             return Gone(visit)
         except asyncio.CancelledError:
+            if plan.admin:
+                # the change may have been made
+                audit.record(context, LEFT if visit.left else 503)
             if not visit.left:
                 visit(503, False)
                 raise
@@ -205,6 +211,9 @@ class Server:
         try:
             try:
                 check()
+                if self.guard.lets_all(operation.tag) and self.respond.cors.foreign(context.raw):
+                    # where no token is asked for, any page that the operator visits could read along
+                    raise Unauthorized("Pages of this origin may not watch; SIE_CORS_ORIGINS names those that may")
                 if handler is None:
                     raise NotImplementedYet(operation.id)
             except Failure as failure:

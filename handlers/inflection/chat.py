@@ -21,6 +21,7 @@ from ..resolution import Target, resolve
 from ..services import Services
 from ..surface import Surface
 from .answer import EchoWriter, response
+from .names import own_names
 from .options import Options
 from .request import Body, as_first, inflection_work, opens_an_answer
 
@@ -41,11 +42,13 @@ class InflectionChat(Surface):
         first_context = cast("FirstContext", context)
         model = given(body.model) or self._default_model()
         shared = as_first(body, model)
-        target = resolve(self.services, first_context, model)
-        work = inflection_work(context, body, shared, target, self.services.settings, self.own)
-        context.request_id = given(body.request_id) or context.request_id
-        limits = self._limits(body, target, work.sampling.max_tokens)
-        generation = await admit(self.services, work, target.route, limits if work.stream else timeouts.whole(limits))
+        with own_names(body):
+            target = resolve(self.services, first_context, model)
+            work = inflection_work(context, body, shared, target, self.services.settings, self.own)
+            context.request_id = given(body.request_id) or context.request_id
+            limits = self._limits(body, target, work.sampling.max_tokens)
+            waits = limits if work.stream else timeouts.whole(limits)
+            generation = await admit(self.services, work, target.route, waits)
         who = identity("chatcmpl", context.request_id, target)
         role = "assistant" if opens_an_answer(body) else work.messages[-1]["role"] if work.messages else "assistant"
         echo = _echo(body, role)

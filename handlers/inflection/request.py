@@ -151,7 +151,7 @@ def _constraint(body: Body, standard: Grammar | None, target: Target) -> Grammar
         raise UnsupportedField("guided_whitespace_pattern", f"'{backend}' takes no pattern for white space")
     schema = msgspec.json.decode(grammar.value) if grammar.value else {"type": "object"}
     value = msgspec.json.encode({**schema, "x-guidance": {"whitespace_pattern": spaces}}).decode()
-    return msgspec.structs.replace(grammar, kind="json_schema", value=value, param="guided_whitespace_pattern")
+    return msgspec.structs.replace(grammar, kind="json_schema", value=value)
 
 
 def _guided(body: Body, name: str) -> Grammar:

@@ -73,6 +73,27 @@ _SEARCH_IGNORES: Final[dict[str, Callable[[Any], bool]]] = {
 """Fields that beam search has no use for, and which of their values say nothing."""
 
 
+def _forces_a_call(body: Body) -> bool:
+    return given(body.tool_choice) not in (None, "auto", "none")
+
+
+def _strict_call(body: Body) -> str | None:
+    """The path of the first ``strict`` of tools that may be called."""
+    tools = [] if given(body.tool_choice) == "none" else given(body.tools) or []
+    strict = next((place for place, tool in enumerate(tools) if given(tool.function.strict)), None)
+    return None if strict is None else f"tools[{strict}].function.strict"
+
+
+def _constraints(body: Body) -> list[str]:
+    """The fields that hold the whole answer to a grammar."""
+    asked = [name for name in CONSTRAINTS if given(getattr(body, name)) is not None]
+    if (wanted := given(body.response_format)) is not None and wanted.type != "text":
+        asked.append("response_format")
+    if _forces_a_call(body):
+        asked.append("tool_choice")
+    return asked
+
+
 def nothing_is_ignored(body: Body) -> None:
     for name, reason in _NEEDS_NOTHING.items():
         if given(getattr(body, name)):
@@ -88,8 +109,10 @@ def search_does_not_sample(body: Body) -> None:
             raise UnsupportedField(name, f"'{name}' has no meaning with 'use_beam_search'")
     if (wanted := given(body.response_format)) is not None and wanted.type != "text":
         raise UnsupportedField("response_format", "'response_format' is not supported with 'use_beam_search'")
-    if given(body.tool_choice) not in (None, "auto", "none"):
+    if _forces_a_call(body):
         raise UnsupportedField("tool_choice", "A forced call is not supported with 'use_beam_search'")
+    if (strict := _strict_call(body)) is not None:
+        raise UnsupportedField(strict, "Calls cannot be held to a schema with 'use_beam_search'")
 
 
 def search_is_narrow(body: Body) -> None:
@@ -135,11 +158,7 @@ def bad_words_are_words(body: Body) -> None:
 
 
 def one_constraint_at_a_time(body: Body) -> None:
-    asked = [name for name in CONSTRAINTS if given(getattr(body, name)) is not None]
-    if (wanted := given(body.response_format)) is not None and wanted.type != "text":
-        asked.append("response_format")
-    if given(body.tool_choice) not in (None, "auto", "none"):
-        asked.append("tool_choice")
+    asked = _constraints(body)
     tokens = given(body.allowed_token_ids)
     if asked and tokens:
         asked.append("allowed_token_ids")  # no token might be left that both allow
@@ -147,9 +166,16 @@ def one_constraint_at_a_time(body: Body) -> None:
         raise InvalidField(asked[1], f"'{asked[1]}' cannot be combined with '{asked[0]}'")
 
 
+def a_constraint_may_end(body: Body) -> None:
+    """Past its end nothing would hold the text."""
+    held = [*_constraints(body), *filter(None, [_strict_call(body)])]
+    if given(body.ignore_eos) and held:
+        raise UnsupportedField("ignore_eos", f"'ignore_eos' cannot be combined with '{held[0]}'")
+
+
 def nothing_stops_a_forced_call(body: Body) -> None:
     """Its grammar ends it; any other end would leave broken arguments."""
-    if given(body.tool_choice) in (None, "auto", "none"):
+    if not _forces_a_call(body):
         return
     for name in ("stop", "stop_token_ids"):
         if given(getattr(body, name)):
@@ -174,6 +200,7 @@ RULES: Final[tuple[Rule[Body], ...]] = (
     template_arguments_have_fields,
     bad_words_are_words,
     one_constraint_at_a_time,
+    a_constraint_may_end,
     nothing_stops_a_forced_call,
     white_space_stands_in_json,
 )

@@ -330,6 +330,7 @@ def include_stop_str_in_output(ask: Asker) -> None:
 @row
 def ignore_eos(ask: Asker) -> None:
     assert count(ask()) < count(ask(ignore_eos=True)) == 24
+    assert ask.refusal(ignore_eos=True, guided_choice=["red", "green"])[0] == "ignore_eos"
 
 
 @row

@@ -14,6 +14,8 @@ from codegen.__main__ import main
 from codegen.document import Document
 from tests.codegen.world import answer, real_document, small
 
+_ITEMS = [f"  + []: {kind} allowed" for kind in ("array", "boolean", "integer", "null", "number", "object")]
+
 
 def compared(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return diff.report(diff.compare(Document(old), Document(new))).splitlines()
@@ -97,6 +99,77 @@ def test_a_moved_operation_and_a_renamed_schema() -> None:
         "schema Item (request of make, answers of make)",
         "  ? schema Thing looks renamed to Item",
     ]
+
+
+def test_inherited_security() -> None:
+    old, new = small(), small()
+    new["security"] = [{"bearer": []}]
+    assert compared(old, new) == ["POST /things", '  ~ security: none -> [{"bearer": []}]']
+    old["paths"]["/things"]["post"]["security"] = new["paths"]["/things"]["post"]["security"] = []
+    assert compared(old, new) == ["no change for handlers"]
+
+
+def test_vendor_keys() -> None:
+    def events(schema: str) -> dict[str, Any]:
+        reference = {"$ref": f"#/components/schemas/{schema}"}
+        return {"200": {"description": "", "content": {"text/event-stream": {"x-oasgate-event-schema": reference}}}}
+
+    new = small(responses=events("Fault"), **{"x-oasgate-max-body-bytes": 10, "x-oasgate-catch-all": True})
+    assert compared(small(responses=events("Thing")), new)[:4] == [
+        "POST /things",
+        "  ~ catch-all path: none -> true",
+        "  ~ largest body: none -> 10",
+        "  ~ answer 200: events Thing -> Fault",
+    ]
+
+
+def test_a_header_of_an_answer() -> None:
+    def headed(**header: Any) -> dict[str, Any]:
+        document = small(responses={"200": {"description": "", "headers": {"H": {"$ref": "#/components/headers/H"}}}})
+        document["components"]["headers"] = {"H": header}
+        return document
+
+    assert compared(headed(schema={"type": "string"}), headed(schema={"type": "integer"}, required=True)) == [
+        "POST /things",
+        "  ~ answer 200: header H: made required",
+        "  + answer 200: header H: integer allowed",
+        "  - answer 200: header H: string refused",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        (
+            {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            {"anyOf": [{"required": ["b"]}, {"required": ["c"]}]},
+            ["  - field anyOf branch.c: made required", "  + field anyOf branch.a: made optional"],
+        ),
+        (
+            {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            {"anyOf": [{"required": ["b"]}]},
+            ['  - anyOf branch {"required": ["a"]}'],
+        ),
+        (
+            {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 1}]},
+            {"oneOf": [{"type": "string", "maxLength": 1}]},
+            ["  - oneOf branch string"],
+        ),
+        ({}, {"required": ["name", "lost"]}, ["  - field lost: made required"]),
+        ({"required": ["name", "lost"]}, {}, ["  + field lost: made optional"]),
+        ({"items": {"type": "string"}}, {}, _ITEMS),
+        (
+            {"allOf": [{"$ref": "#/components/schemas/Fault", "minProperties": 1}]},
+            {"allOf": [{"$ref": "#/components/schemas/Fault", "minProperties": 2}]},
+            ["  - minProperties 1 -> 2 (narrowed)"],
+        ),
+    ],
+)
+def test_a_change_inside_a_schema(before: dict[str, Any], after: dict[str, Any], lines: list[str]) -> None:
+    old, new = small(), small()
+    old["components"]["schemas"]["Thing"] |= before
+    new["components"]["schemas"]["Thing"] |= after
+    assert sorted(compared(old, new)[1:]) == sorted(lines)
 
 
 def test_the_command_names_overlays_that_fit_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

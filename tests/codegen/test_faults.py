@@ -61,6 +61,34 @@ def parameter(**members: Any) -> dict[str, Any]:
     return of_operation(parameters=[{"name": "p", "in": "query", "schema": {"type": "string"}, **members}])
 
 
+def of_item(**members: Any) -> dict[str, Any]:
+    document = small()
+    document["paths"]["/things"] |= members
+    return document
+
+
+def shared(kind: str, value: dict[str, Any], **operation: Any) -> dict[str, Any]:
+    """A component which the operation refers to by ``#/components/{kind}/C``."""
+    document = small(**operation)
+    document["components"][kind] = {"C": value}
+    return document
+
+
+def to(kind: str, **beside: Any) -> dict[str, Any]:
+    return {"$ref": f"#/components/{kind}/C", **beside}
+
+
+def elsewhere() -> dict[str, Any]:
+    """The only path item is a component."""
+    document = small()
+    document["components"]["pathItems"] = {"C": document["paths"]["/things"]}
+    document["paths"]["/things"] = to("pathItems")
+    return document
+
+
+NULLABLE = {"type": "string", "nullable": True}
+NO_NULLABLE = "nullable has no meaning in OpenAPI 3.1; say type: [..., 'null']"
+INLINE = {"application/json": {"schema": {"type": "object", "properties": {"a": NULLABLE}}}}
 REF = {"schema": {"$ref": "#/components/schemas/Thing"}}
 CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("a good document", small(), []),
@@ -160,6 +188,13 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ), [
         f"{POST}/requestBody/content/multipart~1form-data/schema/if: if of a form field cannot be enforced"
     ]),
+    ("a form or null", of_operation(
+        requestBody={"content": {"multipart/form-data": {
+            "schema": {"type": ["object", "null"], "properties": {"a": {"type": "string"}}}
+        }}}
+    ), [
+        f"{POST}/requestBody/content/multipart~1form-data/schema: a form cannot be null"
+    ]),
     ("a default answer", of_operation(responses={"default": {"description": ""}}), [
         f"{POST}/responses/default: status 'default' is not a number"
     ]),
@@ -171,6 +206,59 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ]),
     ("a choice of schemes", of_operation(security=[{}, {}]), [
         f"{POST}/security: a choice or combination of security schemes cannot be generated"
+    ]),
+    ("a path item elsewhere", elsewhere(), ["/paths/~1things/$ref: $ref of a path item cannot be generated"]),
+    ("a method that is none", of_item(query={}), ["/paths/~1things/query: query cannot be generated"]),
+    ("servers of a path", of_item(servers=[]), ["/paths/~1things/servers: servers cannot be generated"]),
+    ("servers of an operation", of_operation(servers=[]), [f"{POST}/servers: servers cannot be generated"]),
+    ("a vendor key of a path", of_item(**{"x-oasgate-admin": True}), [
+        "/paths/~1things/x-oasgate-admin: unknown key x-oasgate-admin"
+    ]),
+    ("another vendor's key of a path", of_item(**{"x-other": True}), []),
+    ("a vendor key of a schema", of_name(**{"x-oasgate-admin": True}), [
+        f"{THING}/properties/name/x-oasgate-admin: unknown keyword 'x-oasgate-admin'"
+    ]),
+    ("hosts", of_root(servers=[{"url": "https://a.example:8080/"}, {"url": "/"}, {"url": "//b.example"}]), []),
+    ("a base path", of_root(servers=[{"url": "https://{host}/v1"}]), [
+        "/servers/0/url: base path '/v1' cannot be generated: write it in the paths"
+    ]),
+    ("a root key of no kind", of_root(jsonSchemaDialect="x"), [
+        "/jsonSchemaDialect: jsonSchemaDialect cannot be generated"
+    ]),
+    ("an empty value", parameter(allowEmptyValue=True), [
+        f"{POST}/parameters/0/allowEmptyValue: allowEmptyValue cannot be generated"
+    ]),
+    ("an encoding of an answer", of_operation(
+        responses={"200": {"description": "", "content": {"application/json": {**REF, "encoding": {}}}}}
+    ), [f"{POST}/responses/200/content/application~1json/encoding: encoding cannot be generated"]),
+    ("events of what is no stream", of_operation(
+        responses={"200": {"description": "", "content": {"application/json": {**REF, "x-oasgate-event-schema": {}}}}}
+    ), [f"{POST}/responses/200/content/application~1json/x-oasgate-event-schema: only text/event-stream has events"]),
+    ("events of a body", of_operation(
+        requestBody=body(application__json={**REF, "x-oasgate-event-schema": {}})
+    ), [f"{POST}/requestBody/content/application~1json/x-oasgate-event-schema: unknown key x-oasgate-event-schema"]),
+    ("a keyword in a body elsewhere", shared("requestBodies", {"content": INLINE}, requestBody=to("requestBodies")), [
+        f"/components/requestBodies/C/content/application~1json/schema/properties/a/nullable: {NO_NULLABLE}"
+    ]),
+    ("a keyword in an answer elsewhere", shared(
+        "responses", {"description": "", "content": INLINE}, responses={"200": to("responses")}
+    ), [f"/components/responses/C/content/application~1json/schema/properties/a/nullable: {NO_NULLABLE}"]),
+    ("a keyword in a parameter elsewhere", shared(
+        "parameters", {"name": "p", "in": "query", "schema": NULLABLE}, parameters=[to("parameters")]
+    ), [f"/components/parameters/C/schema/nullable: {NO_NULLABLE}"]),
+    ("a keyword in a header elsewhere", shared(
+        "headers", {"schema": NULLABLE}, responses={"200": {"description": "", "headers": {"H": to("headers")}}}
+    ), [f"/components/headers/C/schema/nullable: {NO_NULLABLE}"]),
+    ("a component called default", of_root(components={
+        **small()["components"], "responses": {"default": {"description": "", "content": answer("Lost")}}
+    }), [
+        f"/components/responses/default/content/application~1json/schema/$ref: reference to nothing: {LOST}"
+    ]),
+    ("a key beside a reference", shared(
+        "requestBodies", {"content": {"application/json": REF}}, requestBody=to("requestBodies", required=True)
+    ), [f"{POST}/requestBody/required: required beside $ref cannot be generated"]),
+    ("members of a string", of_thing(type=["object", "string"]), [
+        f"{THING}/type: members beside type string cannot be generated: use oneOf"
     ]),
 ]  # fmt: skip
 

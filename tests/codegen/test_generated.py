@@ -61,6 +61,19 @@ def test_check_names_each_file_that_differs_and_generation_repairs_them(
     assert run("--check") == (0, [])
 
 
+def test_check_names_a_package_that_no_document_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = tmp_path / "pyproject.toml"
+    (tmp_path / "small.json").write_text(json.dumps(small()), encoding="utf-8")
+    project.write_text("[tool.oasgate.documents.a]\ndocument = 'small.json'\npackage = 'out.a'\n", encoding="utf-8")
+    assert main(["--pyproject", str(project)]) == 0
+    for name in ("out/old/models.py", "out/empty/__pycache__/models.cpython-311.pyc", "src/models.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    capsys.readouterr()
+    assert main(["--pyproject", str(project), "--check"]) == 1
+    assert capsys.readouterr().out == "left over: old is no document's package\n"
+
+
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Package:
     overlays = next(source.generator_overlays for source in SOURCES if source.name == "sie")

@@ -10,6 +10,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from codegen.lowering import scalar
 from handlers.errors import InvalidField, UnsupportedField
 from handlers.http.plan import Plan
 from tests.codegen.world import Package, small
@@ -41,6 +42,7 @@ SCHEMAS: dict[str, Any] = {
     "no type but a bound": {"minimum": 2},
     "minimum and maximum": {"type": "integer", "minimum": 1, "maximum": 2},
     "exclusive bounds": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1.5},
+    "two bounds a side": {"type": "integer", "minimum": 1, "exclusiveMinimum": 1, "maximum": 3, "exclusiveMaximum": 4},
     "a multiple of an integer": {"type": "integer", "multipleOf": 2},
     "a multiple of a number": {"type": "number", "multipleOf": 0.1},
     "lengths": {"type": "string", "minLength": 1, "maxLength": 2},
@@ -63,9 +65,15 @@ SCHEMAS: dict[str, Any] = {
     "an array of arrays": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
     "an object": OBJECT,
     "a struct": STRUCT,
+    "a nullable struct": {**STRUCT, "type": ["object", "null"], "required": ["a"]},
     "required": {**STRUCT, "required": ["a"]},
     "required but not named": {**STRUCT, "required": ["c"]},
     "closed": {**STRUCT, "additionalProperties": False},
+    "closed but for a pattern": {
+        **STRUCT,
+        "patternProperties": {"^c": {"type": "integer"}},
+        "additionalProperties": False,
+    },
     "closed and empty": {**OBJECT, "additionalProperties": False},
     "other members typed": {**STRUCT, "additionalProperties": {"type": "string"}},
     "a map": {**OBJECT, "additionalProperties": {"type": "integer"}},
@@ -107,6 +115,14 @@ SCHEMAS: dict[str, Any] = {
         "anyOf": [{"$ref": "#/components/schemas/TagX"}, {"$ref": "#/components/schemas/TagY"}, {"type": "null"}]
     },
     "all of one": {"allOf": [{"$ref": "#/components/schemas/TagX"}], "description": "d"},
+    "tagged, one of them nullable": {
+        "oneOf": [{"$ref": "#/components/schemas/TagX"}, {"$ref": "#/components/schemas/TagYOrNull"}]
+    },
+    "all of structs or null": {
+        "type": ["object", "null"],
+        "allOf": [{"$ref": "#/components/schemas/TagYOrNull"}, {**STRUCT, "type": ["object", "null"]}],
+    },
+    "all of a struct, closed": {"allOf": [STRUCT], "properties": {"c": {}}, "additionalProperties": False},
     "all of structs": {"allOf": [{"$ref": "#/components/schemas/TagX"}, STRUCT]},
     "all of scalars": {"allOf": [{"type": "integer"}, {"minimum": 2}]},
     "a reference with more": {"$ref": "#/components/schemas/Small", "minimum": 2},
@@ -116,6 +132,7 @@ SCHEMAS: dict[str, Any] = {
 SHARED = {
     "TagX": TAGS[0],
     "TagY": TAGS[1],
+    "TagYOrNull": {**TAGS[1], "type": ["object", "null"]},
     "Small": {"type": "integer", "maximum": 2},
     "Alias": {"$ref": "#/components/schemas/Small"},
     "Node": {
@@ -198,6 +215,7 @@ def test_structs_alone_enforce_what_they_can(package: Package) -> None:
         "prefix items",
         "contains",
         "required but not named",
+        "closed but for a pattern",
         "closed and empty",
         "other members typed",
         "names from an enum",
@@ -214,7 +232,23 @@ def test_structs_alone_enforce_what_they_can(package: Package) -> None:
         "one of a struct and a map",
         "one of required",
         "all of one",
+        "tagged, one of them nullable",
+        "all of structs or null",
+        "all of a struct, closed",
         "all of structs",
         "all of scalars",
         "a reference with more",
     ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"exclusiveMinimum": -(2**40)}, {"minimum": -(2**31), "maximum": 2**31 - 1}),
+        ({"exclusiveMaximum": 2**40}, {"minimum": -(2**31), "maximum": 2**31 - 1}),
+        ({"exclusiveMinimum": 0}, {"exclusiveMinimum": 0, "maximum": 2**31 - 1}),
+        ({"minimum": 1, "exclusiveMinimum": 0}, {"minimum": 1, "maximum": 2**31 - 1}),
+    ],
+)
+def test_the_range_of_a_format_holds_beside_wider_bounds(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert scalar({"type": "integer", "format": "int32", **schema}, "integer") == expected

@@ -77,6 +77,76 @@ async def test_a_bad_change_is_told_by_file_line_and_field_and_changes_nothing(
     assert catalog.resolve("org/good")
 
 
+UNREADABLE = {
+    "a number that is none": "max_sequence_length: !!int abc\n",
+    "a number without digits": "max_sequence_length: 0b_\n",
+    "a number without end": f"max_sequence_length: {'9' * 5000}\n",
+    "a nest": f"inputs: {'{a: ' * 400}1{'}' * 400}\n",
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+async def test_what_python_cannot_make_a_value_of_is_told_by_file(
+    environ: dict[str, str], caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    path = write(environ, "org/one", 8)
+    catalog = Catalog.from_env(environ)
+    reloader = Reloader(catalog, environ)
+    whole = path.read_text()
+    path.write_text(whole + UNREADABLE[case])
+    assert not await reloader.look()
+    assert f"{path}:" in caplog.text
+    assert catalog.resolve("org/one")
+    bad = Catalog.from_env(environ)
+    assert [one.name for one in bad.refused if one.malformed and str(path) in one.reason] == ["org/one"]
+    path.write_text(whole.replace("8", "9"))
+    assert await reloader.look()
+
+
+async def test_looking_goes_on_after_a_fault_of_any_kind(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(environ, "org/one", 8)
+    catalog = Catalog.from_env(environ)
+    reloader = Reloader(catalog, environ)
+    sound = Catalog.from_env
+    faults = [RuntimeError("the disk is on fire")]
+
+    def once(environ: dict[str, str]) -> Catalog:
+        if faults:
+            raise faults.pop()
+        return sound(environ)
+
+    monkeypatch.setattr(Catalog, "from_env", once)
+    running = asyncio.create_task(reloader.run(0.01))
+    write(environ, "org/two", 8)
+    await until(lambda: "on fire" in caplog.text)
+    write(environ, "org/two", 16)
+    await until(lambda: catalog.epoch == 1)
+    running.cancel()
+    assert catalog.resolve("org/two").model.dims == {"dense": 16}
+
+
+async def test_a_directory_that_cannot_be_read_changes_nothing(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(environ, "org/one", 8)
+    catalog = Catalog.from_env(environ)
+    reloader = Reloader(catalog, environ)
+    models = Path(environ["SIE_MODELS_DIR"])
+    iterdir = Path.iterdir
+
+    def denied(path: Path) -> object:
+        if path == models:
+            raise PermissionError(13, "Permission denied")
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    assert not await reloader.look()
+    assert "Permission denied" in caplog.text
+    assert catalog.resolve("org/one")
+
+
 async def test_a_bad_bundle_changes_nothing(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     catalog = Catalog.from_env(environ)
     reloader = Reloader(catalog, environ)

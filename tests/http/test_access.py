@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from litestar.testing import TestClient
@@ -17,6 +19,7 @@ from handlers.http.access import AccessLog
 from handlers.http.audit import who
 from handlers.http.skew import Skew
 from handlers.http.tokens import TokenFile
+from handlers.pools.surface import PoolsSurface
 from handlers.settings import SettingError, read
 from tests.http.fakes import services
 
@@ -185,6 +188,29 @@ def test_every_mutation_leaves_a_line_that_holds_no_token(caplog: pytest.LogCapt
     assert all(caller.startswith("sha256:") and len(caller) == 19 for caller in callers if caller != "anonymous")
     for secret in ("boss", "secret-guess", "Bearer"):
         assert secret not in caplog.text
+
+
+async def test_a_mutation_that_its_client_does_not_wait_for_leaves_a_line_too(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def slow(*_of: object) -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(PoolsSurface, "delete_pool", slow)
+    application = app.create_app(services(auth_mode="token", auth_tokens=("t",), admin_token="boss"), AccessLog(None))
+    headers = [(b"authorization", b"Bearer boss")]
+    scope: Any = {"type": "http", "method": "DELETE", "path": "/v1/pools/mine", "query_string": b"", "headers": headers}
+    receive, send = AsyncMock(return_value={"type": "http.request", "body": b""}), AsyncMock()
+    with caplog.at_level(logging.INFO, "sie.audit"):
+        serving = asyncio.create_task(application(scope, receive, send))
+        await asyncio.wait_for(begun.wait(), 10)
+        serving.cancel()
+        await asyncio.wait({serving})
+    (line,) = [json.loads(record.getMessage()) for record in caplog.records if record.name == "sie.audit"]
+    assert (line["audit"], line["target"], line["status"]) == ("delete_pool", "mine", 503)
 
 
 def test_the_version_of_an_sdk_is_warned_of_once_and_never_refused(caplog: pytest.LogCaptureFixture) -> None:

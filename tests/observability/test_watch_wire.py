@@ -136,6 +136,39 @@ async def test_a_watcher_without_a_token(settings: dict[str, Any], status: int) 
             assert await refusal(running) == (status, code)
 
 
+@pytest.mark.parametrize(
+    ("settings", "origin", "opens"),
+    [
+        ({}, "http://evil.example", False),
+        ({}, "null", False),
+        ({}, "http://127.0.0.1:{port}", True),
+        ({"cors_origins": ("http://good.example",)}, "http://good.example", True),
+        ({"cors_origins": ("http://good.example",)}, "http://evil.example", False),
+        ({"cors_origins": ("*",)}, "http://evil.example", True),
+        (GUARDED | {"auth_exempt_operational": True}, "http://evil.example", False),
+        (GUARDED, "http://evil.example", True),  # it has the token
+    ],
+)
+async def test_a_page_of_another_site_watches_only_where_it_may(
+    settings: dict[str, Any], origin: str, opens: bool
+) -> None:
+    with serving(**settings) as running:
+        from_page: Any = origin.format(port=running.port)
+        token = TOKEN if settings == GUARDED else None
+        if opens:
+            async with watching(running, token, origin=from_page) as opened:
+                assert (await frame(opened))["timestamp"]
+        else:
+            assert await refusal(running, token, origin=from_page) == (401, "UNAUTHORIZED")
+
+
+@pytest.mark.parametrize("exempt", [False, True])
+async def test_frames_that_need_no_token_hold_no_pools_that_need_one(exempt: bool) -> None:
+    with serving(**GUARDED, auth_exempt_operational=exempt) as running:
+        async with watching(running, None if exempt else TOKEN) as opened:
+            assert ("pools" in await frame(opened)) is not exempt
+
+
 async def test_a_token_that_is_rotated_out_closes_its_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("handlers.http.tokens.LOOK_EVERY", 0.0)
     monkeypatch.setattr(open_sockets, "LOOK_EVERY", 0.05)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import app
@@ -72,6 +73,19 @@ async def test_what_is_wrong_is_said_first_and_in_words(browser: Browser) -> Non
             assert tiles[3] == "24 requests at workers"
             states = await tab.run("[...document.querySelectorAll('#models .state')].map((one) => one.textContent)")
             assert states == ["failed", "loading", "loaded", "available"]
+            assert tab.faults == []
+
+
+async def test_pools_say_when_they_end(browser: Browser) -> None:
+    with serving(crowd()) as url:
+        async with httpx.AsyncClient(base_url=url) as http:
+            for name, ttl in (("by-default", None), ("short", 300)):
+                body = {"name": name, "gpus": {"h100": 1}, "ttl_seconds": ttl}
+                assert (await http.post("/v1/pools", json=body)).status_code == 201
+        async with await browser.open(url, width=1280) as tab:
+            await tab.until("document.querySelectorAll('#pools tr').length === 3", "the pools")
+            rows = await tab.run("[...document.querySelectorAll('#pools tr')].map((row) => row.lastChild.innerText)")
+            assert rows == ["never", "in 20 min", "in 5 min"]
             assert tab.faults == []
 
 

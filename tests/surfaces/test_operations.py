@@ -81,7 +81,7 @@ ROWS = [
     Row("the default profile is the model", "/v1/models/org/chat:default", 200, {"id": "org/chat"}),
     Row("an unknown model", "/v1/models/no/such", 404, "MODEL_NOT_FOUND"),
     Row("an unknown profile", "/v1/models/org/chat:no", 404, "MODEL_NOT_FOUND"),
-    Row("a model that only a worker has", "/v1/models/elsewhere/only", 404, "MODEL_NOT_FOUND"),
+    Row("a model that only a worker has", "/v1/models/elsewhere/only", 200, {"id": "elsewhere/only", "loaded": True}),
     Row("a watcher with a token", WATCH, 101, method="WEBSOCKET"),
     Row("a watcher without authentication", WATCH, 101, None, "", {}, "WEBSOCKET"),
     Row("an exempt watcher", WATCH, 101, None, "", EXEMPT, "WEBSOCKET"),

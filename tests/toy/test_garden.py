@@ -41,11 +41,14 @@ class Beds:
         self.grown: dict[str, dict[int, Any]] = {}
 
     async def plant(self, context: Any, bed: str, number: str, body: Any) -> Any:
+        if under := getattr(body, "under", None):
+            # members that the document does not have are not kept, and without them two may be the same
+            body.under = [one for place, one in enumerate(under) if one not in under[:place]]
         self.grown.setdefault(bed, {})[int(number)] = body
         return self.models.Planted(bed=bed, number=int(number), season=context.header("x-season"), plant=body)
 
     async def list_plants(self, context: Any, bed: str) -> bytes:
-        at_most = int(context.query("at_most") or 2)
+        at_most = int(float(context.query("at_most") or 2))  # 2.0 is an integer to JSON Schema
         return msgspec.json.encode({"plants": list(self.grown.get(bed, {}).values())[:at_most]})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import AsyncGenerator
@@ -12,12 +13,12 @@ from typing import Any
 
 import msgspec
 from vllm.outputs import CompletionOutput
-from vllm.sampling_params import SamplingParams
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from ...protocol.catalog import ModelEntry, Profile, variant
 from ...protocol.events import GenerateOutput, Timing, Usage
-from ...protocol.work import ExtractWork, GenerateWork, Work
+from ...protocol.work import ExtractWork, GenerateWork, Grammar, Work
 from ..base import EngineStatus, Reply, WorkError
 from ..documents.reader import Reader
 from ..files import model_files
@@ -37,6 +38,7 @@ from .sampling import parameters, room_for_output
 from .stats import Stats
 
 log = logging.getLogger("sie.vllm")
+PATTERN = "guided_whitespace_pattern"
 
 
 class Prepared:
@@ -139,11 +141,11 @@ class VllmEngine:
         adapter = self._adapters.request(work.lora_adapter)
         plan = self._parsers.plan(work, self._prompts.template_kwargs(work))
         prompt, tokens = await self._prompts.render(work)
+        source = "prompt" if work.messages is None else "messages"
         if not tokens:
-            param = "prompt" if work.messages is None else "messages"
-            param = param if work.rendering.chat_template is None else "chat_template"
+            param = source if work.rendering.chat_template is None else "chat_template"
             raise WorkError("invalid_request", "the prompt is empty", param=param)
-        max_tokens = room_for_output(work.sampling, self._entry, len(tokens), self._context_length)
+        max_tokens = room_for_output(work.sampling, self._entry, len(tokens), self._context_length, prompt=source)
         constraint = None
         if plan.forced:
             constraint = await self._grammars.compile(plan.grammar(), "tools")
@@ -151,7 +153,7 @@ class VllmEngine:
             constraint = await self._grammars.compile(calls, "tools")
         elif work.grammar is not None:
             param = work.grammar.param or ("grammar" if work.messages is None else "response_format")
-            constraint = await self._grammars.compile(work.grammar, param)
+            constraint = await self._compiled(work.grammar, param)
         params = parameters(
             work,
             self._profile,
@@ -162,6 +164,20 @@ class VllmEngine:
             forced_call=plan.forced,
         )
         return Prepared(prompt, tokens, params, adapter, plan)
+
+    async def _compiled(self, grammar: Grammar, param: str) -> StructuredOutputsParams:
+        """The caller's grammar. What is at fault is the pattern of its white space if the rest compiles without it.
+
+        Raises:
+            WorkError: it cannot be enforced.
+        """
+        try:
+            return await self._grammars.compile(grammar, param)
+        except WorkError as error:
+            if (rest := _without_pattern(grammar)) is None:
+                raise
+            await self._grammars.compile(rest, param)
+            raise WorkError(error.code, error.message, param=PATTERN) from None
 
     async def _generate(
         self, work: GenerateWork, prepared: Prepared, reply: Reply
@@ -245,6 +261,15 @@ class VllmEngine:
         if llm is not None:
             await self._grammars.close()
         await stopped(llm, self._family)
+
+
+def _without_pattern(grammar: Grammar) -> Grammar | None:
+    """A schema without the pattern of its white space; ``None`` where it has none."""
+    schema = json.loads(grammar.value) if grammar.kind == "json_schema" else None
+    options = schema.pop("x-guidance", None) if isinstance(schema, dict) else None
+    if not isinstance(options, dict) or "whitespace_pattern" not in options:
+        return None
+    return msgspec.structs.replace(grammar, value=json.dumps(schema))
 
 
 def _ranked(outputs: list[CompletionOutput], n: int, stream: bool) -> list[tuple[int, CompletionOutput]]:

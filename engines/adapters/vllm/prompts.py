@@ -131,7 +131,9 @@ class Prompts:
         if keep is not None and work.images:
             raise WorkError("unsupported_field", "a prompt with images is not cut", param="truncate_prompt_tokens")
         if keep == -1:
-            keep = max(1, self._context_length - work.sampling.max_tokens)
+            # a default limit gives way to the prompt
+            output = 1 if work.sampling.max_tokens_is_default else work.sampling.max_tokens
+            keep = max(1, self._context_length - output)
         return TokenizeParams(
             # without a limit here, a prompt that is too long is refused with its true length
             max_total_tokens=None,

@@ -34,8 +34,10 @@ PLAIN = (
 """Parameters that pass as they are; absent ones take the model entry's default, then vLLM's."""
 
 
-def room_for_output(sampling: Sampling, entry: ModelEntry, prompt_tokens: int, context_length: int) -> int:
-    """How many tokens may be generated.
+def room_for_output(
+    sampling: Sampling, entry: ModelEntry, prompt_tokens: int, context_length: int, *, prompt: str = "messages"
+) -> int:
+    """How many tokens may be generated; ``prompt`` is the field that the prompt comes from.
 
     Raises:
         WorkError: ``context_exceeded``, with both numbers, when the prompt, or prompt and output, do not fit.
@@ -47,7 +49,7 @@ def room_for_output(sampling: Sampling, entry: ModelEntry, prompt_tokens: int, c
             f"This model's maximum context length is {context_length} tokens, but the prompt has {prompt_tokens} "
             "tokens and leaves no room for output. Shorten the prompt."
         )
-        raise WorkError("context_exceeded", message, details=details)
+        raise WorkError("context_exceeded", message, param=prompt, details=details)
     left = context_length - prompt_tokens
     if sampling.max_tokens_is_default:
         limit = entry.generation.max_output_tokens if entry.generation else None
@@ -57,7 +59,7 @@ def room_for_output(sampling: Sampling, entry: ModelEntry, prompt_tokens: int, c
             f"This model's maximum context length is {context_length} tokens, but {prompt_tokens + asked} were "
             f"requested: {prompt_tokens} in the prompt and {asked} for the output. Shorten the prompt or ask for less."
         )
-        raise WorkError("context_exceeded", message, details={**details, "max_tokens": asked})
+        raise WorkError("context_exceeded", message, param="max_tokens", details={**details, "max_tokens": asked})
     return asked
 
 
@@ -77,9 +79,13 @@ def parameters(
 
     Raises:
         WorkError: a value that only the model can judge is wrong (``logit_bias`` outside the vocabulary, more
-            ``min_tokens`` than there is room for).
+            ``min_tokens`` than there is room for), or ``ignore_eos`` would lead out of the ``constraint``.
     """
     sampling = work.sampling
+    if constraint is not None and sampling.ignore_eos:
+        # vLLM lets any token follow where the grammar has ended
+        message = "an answer that a grammar holds must end where the grammar does"
+        raise WorkError("unsupported_field", message, param="ignore_eos")
     chosen = _plain(sampling, profile)
     if "min_tokens" in chosen:
         if (sampling.min_tokens or 0) > max_tokens:

@@ -7,6 +7,7 @@ const STATES = {
 };
 const REFRESH = 5000;
 const charts = {};
+const DEFAULT_TTL = 1200;
 const known = { models: [], pools: null, frame: null };
 let socket = null;
 let failures = 0;
@@ -140,7 +141,9 @@ function showPools(frame) {
   if (!pools) return;
   rows("pools", pools.map((pool) => {
     const wanted = Object.entries(pool.spec.gpus || {}).map(([name, count]) => count >= 999 || !count ? name : `${name} × ${count}`);
-    const ends = pool.spec.ttl_seconds ? pool.status.last_renewed + pool.spec.ttl_seconds - Date.now() / 1000 : null;
+    // the operator's own pools are queues themselves, and stay
+    const ttl = pool.spec.queue_pool === pool.spec.name ? null : pool.spec.ttl_seconds ?? DEFAULT_TTL;
+    const ends = ttl === null ? null : pool.status.last_renewed + ttl - Date.now() / 1000;
     return element("tr", {},
       cell("Pool", pool.spec.name, "name full"),
       cell("", state(pool.status.state)),

@@ -14,6 +14,7 @@ from vllm.renderers import renderer_from_config
 from engines.adapters.base import WorkError
 from engines.adapters.vllm.prompts import Prompts
 from engines.protocol.catalog import Generation
+from engines.protocol.work import Rendering
 from tests.engines.generation.helpers import entry, user, work
 
 CONTEXT = 2048
@@ -87,6 +88,29 @@ async def test_the_entrys_template_arguments_win(
     prompts = open_prompts(template=THINKING, **own)
     _, tokens = await prompts.render(work(user("Hello "), chat_template_kwargs=asked))
     assert text_of(prompts, tokens) == f"Hello {expected}"
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "default", "kept"),
+    [
+        (500, CONTEXT, True, 500),
+        (5000, CONTEXT, True, CONTEXT - 1),
+        (5000, 24, False, CONTEXT - 24),
+        (5000, CONTEXT, False, 1),
+    ],
+    ids=["it fits", "a default gives way", "room is left for what was asked", "no room"],
+)
+async def test_a_prompt_is_cut_to_what_leaves_room_for_the_answer(
+    open_prompts: Open, words: int, limit: int, default: bool, kept: int
+) -> None:
+    prompts = open_prompts(template="{{ messages[0].content }}")
+    item = work(
+        user(" word" * words),
+        sampling={"max_tokens": limit, "max_tokens_is_default": default},
+        rendering=Rendering(truncate_prompt_tokens=-1),
+    )
+    _, tokens = await prompts.render(item)
+    assert len(tokens) == kept
 
 
 async def test_tools_reach_a_template_that_reads_them(open_prompts: Open) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from vllm.v1.engine.exceptions import EngineGenerateError
 from engines.adapters.base import WorkError
 from engines.adapters.vllm.engine import Prepared, VllmEngine
 from engines.protocol.events import FailureCode
+from engines.protocol.work import Grammar
 
 from .helpers import Recorder, entry, work
 
@@ -58,3 +60,33 @@ async def test_what_vllm_refuses_is_the_requests_fault(
         await Refusing(fault, early=early).run(work("hi"), Recorder())
     assert (raised.value.code, raised.value.param) == (code, param)
     assert "odd" in raised.value.message and "parameter=" not in raised.value.message
+
+
+class Compiler:
+    """Compiles whatever has none of ``bad`` in it."""
+
+    def __init__(self, bad: str) -> None:
+        self.bad = bad
+
+    async def compile(self, grammar: Grammar, param: str) -> str:
+        if self.bad in grammar.value:
+            raise WorkError("invalid_request", "it cannot be enforced", param=param)
+        return grammar.value
+
+
+@pytest.mark.parametrize(
+    ("bad", "value", "param"),
+    [
+        ("wrong", {"pattern": "wrong", "x-guidance": {"whitespace_pattern": " "}}, "guided_json"),
+        ("wrong", {"pattern": "a", "x-guidance": {"whitespace_pattern": "wrong"}}, "guided_whitespace_pattern"),
+        ("wrong", {"pattern": "wrong"}, "guided_json"),
+    ],
+    ids=["the schema", "the pattern", "no pattern"],
+)
+async def test_a_schema_is_not_blamed_on_its_white_space(bad: str, value: Any, param: str) -> None:
+    model = entry()
+    engine = VllmEngine(model, model.profiles["default"])
+    engine._grammars = Compiler(bad)  # type: ignore[assignment]  # nothing else of it is used
+    with pytest.raises(WorkError) as refused:
+        await engine._compiled(Grammar("json_schema", json.dumps(value)), "guided_json")
+    assert refused.value.param == param

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from vllm.sampling_params import RequestOutputKind
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from engines.adapters.base import WorkError
 from engines.adapters.vllm.sampling import parameters, room_for_output
@@ -127,6 +127,21 @@ def test_a_default_limit_is_within_what_the_model_may_say() -> None:
     short = entry(generation=Generation(context_length=2048, max_output_tokens=100))
     assert room_for_output(asked, short, 10, 2048) == 100
     assert room_for_output(asked, short, 2000, 2048) == 48
+
+
+@pytest.mark.parametrize(("limit", "tokens", "field"), [(500, 1700, "max_tokens"), (1, 2048, "prompt")])
+def test_what_does_not_fit_the_context_is_refused_by_name(limit: int, tokens: int, field: str) -> None:
+    with pytest.raises(WorkError) as refused:
+        room_for_output(Sampling(max_tokens=limit), entry(), tokens, 2048, prompt="prompt")
+    assert (refused.value.code, refused.value.param) == ("context_exceeded", field)
+
+
+def test_an_answer_that_a_grammar_holds_must_end() -> None:
+    work = GenerateWork(request_id="r", model="m", prompt="x", sampling=Sampling(max_tokens=24, ignore_eos=True))
+    held = StructuredOutputsParams(choice=["red", "green"])
+    with pytest.raises(WorkError) as refused:
+        parameters(work, profile(), 24, VOCABULARY, constraint=held)
+    assert (refused.value.code, refused.value.param) == ("unsupported_field", "ignore_eos")
 
 
 def test_nothing_but_its_grammar_ends_a_forced_call() -> None:

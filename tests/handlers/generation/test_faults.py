@@ -291,12 +291,13 @@ async def test_20_logprobs_are_finite(client: Client, value: float) -> None:
 
 async def test_21_a_prompt_that_is_too_long_says_so_with_both_numbers(client: Client) -> None:
     client.dispatcher.admit = False
-    client.dispatcher.script = lambda _: [failed("context_exceeded", "9000 tokens, 8192 fit")]
+    client.dispatcher.script = lambda _: [failed("context_exceeded", "9000 tokens, 8192 fit", param="messages")]
     for stream in (False, True):
         response = await client.chat(stream=stream)
         error = response.json()["error"]
         assert response.status_code == 400
         assert (error["type"], error["code"]) == ("context_length_exceeded", "context_exceeded")
+        assert error["param"] is None  # contract A.4
         assert error["message"] == "9000 tokens, 8192 fit"
 
 

@@ -11,6 +11,7 @@ from tests.handlers.scripted import ABSENT
 USER: Final = {"role": "user", "content": "hi"}
 ANSWERED: Final = {"role": "assistant", "content": "It is"}
 TOOL: Final = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+STRICT: Final = {"type": "function", "function": {**TOOL["function"], "strict": True}}  # type: ignore[dict-item]  # a dict
 SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TAG: Final = '{"triggers": ["<x>"], "structures": []}'
 BEAMS: Final = {"use_beam_search": True}
@@ -59,8 +60,8 @@ SHARED: Final = [
     refuses({"model": ""}, "model"),
     takes({"messages": [{"role": "developer", "content": "be brief"}, USER]}, {"messages.0.role": "system"}),
     refuses({"messages": []}, "messages"),
-    refuses({"messages": [{"role": "robot", "content": ""}]}, "messages.0.role"),
-    unsupported({"messages": [{"role": "user"}]}, "messages.0.content"),
+    refuses({"messages": [{"role": "robot", "content": ""}]}, "messages[0].role"),
+    unsupported({"messages": [{"role": "user"}]}, "messages[0].content"),
     *number("frequency_penalty", "sampling.frequency_penalty", 0.5, 2.1),
     *number("presence_penalty", "sampling.presence_penalty", -0.5, -2.1),
     takes({"logit_bias": {"7": 1.5}}, {"sampling.logit_bias": {7: 1.5}}),
@@ -112,6 +113,24 @@ SAMPLING: Final = [
     refuses({"include_stop_str_in_output": None}, "include_stop_str_in_output"),
     takes({"ignore_eos": True}, {"sampling.ignore_eos": True}),
     refuses({"ignore_eos": "true"}, "ignore_eos"),
+    *(
+        unsupported({**held, "ignore_eos": True}, "ignore_eos")
+        for held in (
+            {"guided_json": {}},
+            {"guided_regex": "a"},
+            {"guided_choice": ["red", "green"]},
+            {"guided_grammar": "a"},
+            {"structural_tag": TAG},
+            {"response_format": {"type": "json_object"}},
+            {"tools": [TOOL], "tool_choice": "required"},
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look"}}},
+            {"tools": [TOOL, STRICT]},
+        )
+    ),
+    takes({"guided_choice": ["red"], "ignore_eos": False}, {"grammar.kind": "choice"}),
+    takes({"response_format": {"type": "text"}, "ignore_eos": True}, {"sampling.ignore_eos": True}),
+    takes({"tools": [TOOL], "ignore_eos": True}, {"sampling.ignore_eos": True}),
+    takes({"tools": [STRICT], "tool_choice": "none", "ignore_eos": True}, {"sampling.ignore_eos": True}),
     takes({"skip_special_tokens": False}, {"sampling.skip_special_tokens": False}),
     refuses({"skip_special_tokens": 0}, "skip_special_tokens"),
     takes({"spaces_between_special_tokens": False}, {"sampling.spaces_between_special_tokens": False}),
@@ -172,6 +191,8 @@ SEARCH: Final = [
         }.items()
     ),
     unsupported({**BEAMS, "tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+    unsupported({**BEAMS, "tools": [TOOL, STRICT]}, "tools[1].function.strict"),
+    takes({**BEAMS, "tools": [STRICT], "tool_choice": "none"}, {"sampling.beam_width": 1}),
 ]
 
 PROMPT: Final = [
@@ -230,7 +251,10 @@ GUIDED: Final = [
     unsupported({"guided_decoding_backend": "lm-format-enforcer"}, "guided_decoding_backend"),
     takes(
         {"guided_json": {"type": "object"}, "guided_whitespace_pattern": " "},
-        {"grammar.value": '{"type":"object","x-guidance":{"whitespace_pattern":" "}}'},
+        {
+            "grammar.value": '{"type":"object","x-guidance":{"whitespace_pattern":" "}}',
+            "grammar.param": "guided_json",
+        },
     ),
     takes(
         {"response_format": {"type": "json_object"}, "guided_whitespace_pattern": " "},
