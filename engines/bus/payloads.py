@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import uuid
 
+import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
+from nats.js.api import ObjectInfo
+from nats.js.errors import ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
 from .settings import BusSettings
@@ -15,6 +19,7 @@ from .streams import payload_bucket
 from .subjects import PAYLOAD_HEADER
 from .tasks import ended
 
+SIZE_HEADER = "Sie-Payload-Size"
 HEADROOM = 4096
 """Bytes of a message kept for its headers."""
 STALL = 10.0
@@ -33,6 +38,7 @@ class Payloads:
         self._js = js
         self._settings = settings
         self._bucket: ObjectStore | None = None
+        self._undoing: set[asyncio.Task[None]] = set()
 
     @property
     def limit(self) -> int:
@@ -43,11 +49,17 @@ class Payloads:
         """Store ``data``; return the headers that lead to it."""
         name = uuid.uuid4().hex
         try:
-            await (await self._store()).put(name, data)
+            bucket = await self._store()
+            storing = asyncio.create_task(bucket.put(name, data))
+            try:
+                await asyncio.shield(storing)
+            except asyncio.CancelledError:
+                self._undo(bucket, name, storing)
+                raise
         except Exception:
             self._bucket = None  # a bus that was restarted may have lost it: the next use makes it anew
             raise
-        return {PAYLOAD_HEADER: name}
+        return {PAYLOAD_HEADER: name, SIZE_HEADER: str(len(data))}
 
     async def fetch(self, headers: dict[str, str] | None, data: bytes) -> bytes:
         """The payload of a message: ``data`` itself, or what its headers lead to.
@@ -67,18 +79,40 @@ class Payloads:
                 await asyncio.wait({getting}, timeout=STALL)
         finally:
             await ended(getting)
-        size = "?" if getting.cancelled() else getting.result().info.size
+        try:
+            size = "?" if getting.cancelled() else getting.result().info.size
+        except ObjectNotFoundError as error:
+            raise IncompletePayload("it was deleted") from error
         if into.tell() != size:
             raise IncompletePayload(f"{into.tell()} of {size} bytes")
         return into.getvalue()
 
     async def drop(self, headers: dict[str, str] | None) -> None:
-        """Delete what the headers lead to, if anything."""
+        """Delete what the headers lead to, if anything and if nobody has yet."""
         name = (headers or {}).get(PAYLOAD_HEADER)
         if name is not None:
-            await (await self._store()).delete(name)
+            with contextlib.suppress(ObjectNotFoundError):
+                await (await self._store()).delete(name)
+
+    def _undo(self, bucket: ObjectStore, name: str, storing: asyncio.Task[ObjectInfo]) -> None:
+        """Delete what nobody wants any more once it is stored: only then is it known what there is to delete."""
+
+        async def undo() -> None:
+            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+                await storing
+                await bucket.delete(name)
+
+        undoing = asyncio.create_task(undo())
+        self._undoing.add(undoing)
+        undoing.add_done_callback(self._undoing.discard)
 
     async def _store(self) -> ObjectStore:
         if self._bucket is None:
             self._bucket = await payload_bucket(self._js, self._settings)
         return self._bucket
+
+
+def size_of(headers: dict[str, str]) -> int | None:
+    """How large the payload is that the headers lead to, as far as they say."""
+    size = headers.get(SIZE_HEADER, "")
+    return int(size) if size.isdecimal() else None

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
 from collections.abc import Callable
 
 import msgspec
@@ -24,6 +25,9 @@ log = logging.getLogger("sie.bus")
 
 EXPIRES = 30.0
 HEARTBEAT = 2.0
+PAUSE = (0.2, 0.5)
+"""Seconds, at random, before asking again after a refusal: it comes at once, and so would the next."""
+EXPIRED = "408"
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -60,6 +64,7 @@ class PullConsumer:
         self._heard = 0.0
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self.missing = asyncio.Event()
         """Set when the server no longer knows the consumer."""
 
@@ -72,6 +77,9 @@ class PullConsumer:
 
     async def stop(self) -> None:
         """Take no more; what arrives after this stays at the server."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
         if self._task is not None:
             await ended(self._task)
             self._task = None
@@ -99,13 +107,17 @@ class PullConsumer:
             if loop.time() - self._heard > 2.5 * HEARTBEAT:
                 # neither message nor heart-beat: the server has lost our requests
                 self._credit = 0
-            room = self._room()
-            wanted = room - self._credit
-            # asking in halves keeps requests few while there is always one open
-            if wanted > 0 and wanted * 2 >= room and self._client.is_connected:
+            wanted = self._lacking()
+            if wanted and self._pause is None and self._client.is_connected:
                 self._credit += wanted
                 self._heard = loop.time()
                 await self._request(wanted)
+
+    def _lacking(self) -> int:
+        """How many more to ask for now: in halves, which keeps requests few while there is always one open."""
+        room = self._room()
+        wanted = room - self._credit
+        return wanted if wanted > 0 and wanted * 2 >= room else 0
 
     async def _request(self, batch: int) -> None:
         request = {"batch": batch, "expires": int(EXPIRES * 1e9), "idle_heartbeat": int(HEARTBEAT * 1e9)}
@@ -126,12 +138,21 @@ class PullConsumer:
             self._deliver(
                 Delivery(message.data, message.reply, tries, dict(headers), stamp, message.subject, self._direct)
             )
+            if self._lacking():
+                self._wanted.set()  # the server does not say when a request is fulfilled
         elif status != "100":
             # the end of a request: expired, refused, or of a consumer that is gone
             if status == "503" or "Deleted" in headers.get("Description", ""):
                 self.missing.set()
             self._credit = max(0, self._credit - int(headers.get("Nats-Pending-Messages", self._credit)))
-            self._wanted.set()
+            if status == EXPIRED:
+                self._wanted.set()
+            elif self._pause is None:
+                self._pause = asyncio.get_running_loop().call_later(random.uniform(*PAUSE), self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._wanted.set()
 
 
 def _metadata(ack: str) -> tuple[int, float]:

@@ -21,6 +21,7 @@ FIRST_LOOK = 1.0
 LAST_LOOK = 16.0
 """Seconds of silence after which an answer is asked for again: when events were lost, at first, and at most."""
 LAST = (Completed, Failed)
+GIVEN_UP = "-given-up"
 BUFFER = 256
 """Events that may wait for a slow reader; what comes then is joined to the last one of its choice."""
 
@@ -63,6 +64,7 @@ class PendingAnswer:
         self._early: dict[str, dict[int, AnyEvent]] = {}
         self._gap_since: float | None = None
         self._fetching = 0
+        self._given_up: Failed | None = None
         self._look_after = FIRST_LOOK
         self._look_at = self._started + FIRST_LOOK
         self._workers: dict[str, str] = {}
@@ -103,6 +105,8 @@ class PendingAnswer:
         self.direct = False
         self._admitted_at = None
         self._restarted = self._loop.time()
+        self._early.clear()
+        self._gap_closed()
 
     def is_stale(self, attempt: str) -> bool:
         """Whether a worker's attempt was at an earlier publication."""
@@ -114,8 +118,13 @@ class PendingAnswer:
         if self._done or self._owner not in (None, attempt) or self.is_stale(attempt):
             return
         expected = self._next_seq.get(attempt, 0)
-        if event.seq < expected or (self._fetching and isinstance(event, Failed)):
-            return  # what is being fetched is the end; if it was said to be lost meanwhile, it was not
+        if self._fetching and isinstance(event, Failed):
+            # what is being fetched is the end; if it was said to be lost meanwhile, it was not
+            if attempt.endswith(GIVEN_UP):
+                self._given_up = event  # no worker has said it, so none says it again
+            return
+        if event.seq < expected:
+            return
         if event.seq > expected:
             self._early.setdefault(attempt, {})[event.seq] = event
             if self._gap_since is None:
@@ -124,8 +133,7 @@ class PendingAnswer:
             return
         self._take(event, attempt)
         if self._gap_since is None:
-            self._look_after = FIRST_LOOK
-            self._look_at = self._loop.time() + FIRST_LOOK
+            self._look_later()
         else:
             held = self._early.get(attempt, {})
             while (following := held.pop(self._next_seq[attempt], None)) is not None:
@@ -144,6 +152,10 @@ class PendingAnswer:
         if self._gap_since is not None and now - self._gap_since > GAP_PATIENCE:
             self.fail("transport_failure", "events of the worker's answer were lost", retry_after=1)
             return None
+        if self._gap_since is None and (given_up := self._given_up) is not None:
+            self._given_up = None
+            self.feed(given_up)
+            return None
         if self._gap_since is None:
             self._look_after = min(LAST_LOOK, self._look_after * 2.0)
         self._look_at = now + self._look_after
@@ -156,12 +168,16 @@ class PendingAnswer:
         self._look_at = self._loop.time()
 
     def fetch_begins(self) -> None:
-        """Its end was too large for a message and is being fetched: nothing is asked for again meanwhile."""
+        """Its end was too large for a message and is being fetched, or waits for that: nothing is asked for again, and
+        only the limit of the whole answer counts meanwhile."""
         self._fetching += 1
 
     def fetch_ended(self) -> None:
         self._fetching -= 1
+        if self._gap_since is not None:
+            self._gap_since = self._loop.time()  # what is missing could not be asked for until now
         self.look()
+        self._wake()
 
     @property
     def worker(self) -> str | None:
@@ -194,8 +210,26 @@ class PendingAnswer:
 
     def lose_worker(self, worker: str, reason: str) -> None:
         """A worker is gone. An answer that it has begun fails; any other waits for the next attempt."""
-        if self._owner is not None and self._workers.get(self._owner) == worker:
+        if self._owner is None:
+            self._forget_early(worker)
+        elif self._workers.get(self._owner) == worker:
             self.fail("transport_failure", f"worker {worker} {reason} before the answer was complete")
+
+    def _forget_early(self, worker: str) -> None:
+        """Nobody sends what is missing before these events; whoever else they are of is asked for them again."""
+        for attempt in list(self._early):
+            if self._workers.get(attempt, worker) == worker:
+                del self._early[attempt]
+        if self._gap_since is not None and not any(self._early.values()):
+            self._gap_closed()
+
+    def _gap_closed(self) -> None:
+        self._gap_since = None
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self._look_after = FIRST_LOOK
+        self._look_at = self._loop.time() + FIRST_LOOK
 
     def fail(self, code: FailureCode, message: str, retry_after: float | None = None) -> None:
         """End the answer from this side."""
@@ -245,7 +279,9 @@ class PendingAnswer:
         return False
 
     def _out_of_time(self, code: FailureCode, message: str) -> None:
-        if (
+        if self._fetching and code != "overall_timeout":
+            self._wake()
+        elif (
             not self.begun
             and not self._done
             and ((code == "first_chunk_timeout" and self._late(self)) or self._waits_for_load())
@@ -273,6 +309,8 @@ class PendingAnswer:
         """When to give up next, and what to say then."""
         limits = self._timeouts
         overall = self._overall()
+        if self._fetching:
+            return overall, "overall_timeout", f"no complete answer within {limits.overall:g} s"
         if self._last_output is not None and limits.inter_chunk is not None:
             at = self._last_output + limits.inter_chunk
             if at < overall:
@@ -290,6 +328,11 @@ class PendingAnswer:
         if self._patience and self._admitted_at is not None:
             return self._admitted_at + self._timeouts.overall
         return overall + self._patience if self._last_output is None else overall
+
+
+def given_up(publication: int) -> str:
+    """What stands for an attempt in the failure of work that was delivered as often as it may be."""
+    return f"{publication}{GIVEN_UP}"
 
 
 def _number(attempt: str) -> int:

@@ -38,6 +38,7 @@ from . import chase
 from .answer import PendingAnswer
 from .flight import Flight, name_of
 from .given_up import GivenUp
+from .large import LargeAnswers
 from .publisher import Publisher
 from .registry import Registry
 from .rescue import Rescue
@@ -66,7 +67,7 @@ class NatsDispatcher:
         self.gateway = secrets.token_hex(6)
         self._client: Client | None = None
         self._js: JetStreamContext | None = None
-        self._payloads: Payloads | None = None
+        self._large: LargeAnswers | None = None
         self._publisher: Publisher | None = None
         self._given_up: GivenUp | None = None
         self._registry = Registry(self._worker_lost)
@@ -88,9 +89,10 @@ class NatsDispatcher:
         )
         self._client = client
         self._js = js = client.jetstream(timeout=API_TIMEOUT)
-        self._payloads = Payloads(client, js, settings)
-        self._publisher = Publisher(js, self._payloads, settings, reply)
-        self._given_up = GivenUp(client, js, self._payloads, settings)
+        payloads = Payloads(client, js, settings)
+        self._large = LargeAnswers(payloads, self._feed, self._spawn)
+        self._publisher = Publisher(js, payloads, settings, reply)
+        self._given_up = GivenUp(client, js, payloads, settings)
         self._rescue.connected(client, js, self._publisher)
         await client.subscribe(reply, cb=self._on_events, pending_msgs_limit=0, pending_bytes_limit=RESULT_BYTES)
         await client.subscribe(f"{subjects.HEALTH}.*", cb=self._on_heartbeat)
@@ -249,21 +251,11 @@ class NatsDispatcher:
         if subjects.PAYLOAD_HEADER not in headers:
             self._feed(message.data)
             return
+        assert self._large is not None
         flight = self._flights.get(headers.get(subjects.REQUEST_HEADER, ""))
-        if flight is not None:
-            flight.answer.fetch_begins()
-        self._spawn(self._fetch_events(headers, flight))
-
-    async def _fetch_events(self, headers: dict[str, str], flight: Flight | None) -> None:
-        assert self._payloads is not None
-        # only the last event of a request is ever that large, so nothing of that request can overtake it
-        try:
-            data = await self._payloads.fetch(headers, b"")
-        finally:
-            if flight is not None:
-                flight.answer.fetch_ended()
-        self._feed(data)
-        await self._payloads.drop(headers)
+        if flight is None:
+            self.bus_counts().inbox_skips += 1
+        self._large.take(headers, None if flight is None else flight.answer)
 
     def _feed(self, data: bytes) -> None:
         try:

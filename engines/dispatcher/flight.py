@@ -12,9 +12,12 @@ from .routing import Place
 
 
 class Flight:
-    """``sequence`` is the message's number in ``stream``, ``None`` until the queue has confirmed it."""
+    """``sequence`` is the message's number in ``stream``, ``None`` until the queue has confirmed it.
 
-    __slots__ = ("answer", "lane", "refusals", "route", "sequence", "work", "worker")
+    ``payload`` are the headers that lead to the work when it is too large for a message.
+    """
+
+    __slots__ = ("answer", "lane", "payload", "refusals", "route", "sequence", "work", "worker")
 
     def __init__(self, work: Work, route: Route, place: Place, answer: PendingAnswer) -> None:
         self.work = work
@@ -23,6 +26,7 @@ class Flight:
         self.worker = place.worker
         self.answer = answer
         self.sequence: int | None = None
+        self.payload: dict[str, str] | None = None
         self.refusals = 0
 
     @property

@@ -22,6 +22,8 @@ from engines.bus.settings import BusSettings
 from engines.protocol.events import Failed
 from engines.protocol.work import Work
 
+from .answer import given_up
+
 log = logging.getLogger("sie.dispatcher")
 
 GROUP = "gateways"
@@ -72,7 +74,7 @@ class GivenUp:
             _, attempt = subjects.of_message_id(headers.get(subjects.ID_HEADER, ""))
             failed = Failed(
                 request_id=dead.request_id,
-                attempt_id=f"{attempt}-given-up",
+                attempt_id=given_up(attempt),
                 code="inference_error",
                 message=f"the work was given up after {notice.deliveries} deliveries without an answer",
                 details={"permanent": True, "attempts": notice.deliveries},

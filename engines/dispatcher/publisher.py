@@ -51,6 +51,8 @@ class Publisher:
     async def publish(self, flight: Flight) -> None:
         """Publish to the worker that was chosen, else, and where that has no queue or a full one, to the lane.
 
+        A payload that was stored stays with the flight: whoever ends that, also after a failure, withdraws it.
+
         Raises:
             DispatchError: the queue refused it, or the bus does not answer.
         """
@@ -71,7 +73,8 @@ class Publisher:
         }
         try:
             if len(data) > self._payloads.limit:
-                headers |= await self._payloads.store(data)
+                flight.payload = await self._payloads.store(data)
+                headers |= flight.payload
                 self.counts.payload_offloads += 1
                 data = b""
             if flight.worker is not None and await self._to_worker(flight, data, headers):
@@ -119,10 +122,10 @@ class Publisher:
                     with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                         self.streams[lane.stream] = await ensure_stream(js, lane, self._settings)
 
-    async def withdraw(self, stream: str, sequence: int | None) -> None:
-        """Take a message back in case nobody has it; what a worker has it keeps."""
-        if sequence is not None:
-            try:
+    async def withdraw(self, stream: str, sequence: int | None, payload: dict[str, str] | None) -> None:
+        """Take back a message that nobody waits for, and its payload; what a worker has fetched it keeps."""
+        with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):  # it is gone, or the bus is
+            if sequence is not None:
                 await self._js.delete_msg(stream, sequence)
-            except (nats.errors.Error, TimeoutError, OSError):
-                return  # it is gone, or the bus is
+        with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+            await self._payloads.drop(payload)

@@ -92,8 +92,9 @@ class Rescue:
             return
         with contextlib.suppress(*_BUS):
             await self._client.publish(subjects.CANCEL, wire.encode([flight.answer.request_id]))
-        if not flight.answer.begun:
-            await self._publisher.withdraw(flight.stream, flight.sequence)
+        # its payload goes, so its message may not come to another worker, even when an answer has begun
+        if flight.payload is not None or not flight.answer.begun:
+            await self._publisher.withdraw(flight.stream, flight.sequence, flight.payload)
 
     async def find_lost_streams(self) -> None:
         """A bus whose memory streams went with it has lost the work in them: say so at once, callers can retry."""
@@ -128,16 +129,24 @@ class Rescue:
         answer = flight.answer
         if answer.attempt + 1 >= MOST_ATTEMPTS or self._client is None:
             return False
-        before = flight.stream, flight.sequence, flight.worker, answer.attempt
+        before = flight.stream, flight.sequence, flight.payload, flight.worker, answer.attempt
         if not self._registry.peers(flight.lane):
             flight.lane = self._elsewhere(flight) or flight.lane
-        flight.worker = flight.sequence = None
+        flight.worker = flight.sequence = flight.payload = None
         answer.restart()
         self._publisher.counts.republished += 1
         self._spawn(self._publish(flight, *before))
         return True
 
-    async def _publish(self, flight: Flight, stream: str, sequence: int | None, worker: str | None, at: int) -> None:
+    async def _publish(
+        self,
+        flight: Flight,
+        stream: str,
+        sequence: int | None,
+        payload: dict[str, str] | None,
+        worker: str | None,
+        at: int,
+    ) -> None:
         answer = flight.answer
         log.info("request %s: published anew for %s", answer.request_id, "/".join(flight.lane))
         if worker is not None and self._client is not None:
@@ -148,8 +157,8 @@ class Rescue:
             await self._publisher.publish(flight)
         except DispatchError as error:
             answer.fail("transport_failure", error.message, error.retry_after)
-            return
-        await self._publisher.withdraw(stream, sequence)
+        # not reused: the worker that ends the old attempt drops its payload; nobody hears that attempt any more
+        await self._publisher.withdraw(stream, sequence, payload)
         if answer.done and not answer.begun:
             await self.cancel(flight)
 

@@ -128,7 +128,7 @@ class NatsPools:
         raise PoolsUnavailable("the pool is being changed by others all the time")
 
     async def _sweep(self) -> None:
-        """Remove what has expired. Every gateway does; one that was renewed meanwhile stays."""
+        """Remove what has expired, and old traces of removals. Every gateway does; what was renewed meanwhile stays."""
         while True:
             await asyncio.sleep(SWEEP_EVERY)
             assert self._bucket is not None
@@ -138,3 +138,5 @@ class NatsPools:
                     with contextlib.suppress(Conflict, *FAULTS):
                         await self._bucket.remove(key, entry)
                         log.info("pools: %s has expired", key)
+            with contextlib.suppress(*FAULTS):
+                await self._bucket.tidy()

@@ -188,7 +188,7 @@ def warm_floor(spec: PoolSpec) -> dict[str, int]:
 
 
 def pinned(records: Iterable[PoolRecord], worker: WorkerStatus, now: float) -> set[str]:
-    """Models that the pools want a worker to keep loaded."""
+    """Models that the pools want a worker to keep loaded, so far as its bundle can run them."""
     return {
         name
         for record in records

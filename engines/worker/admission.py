@@ -36,13 +36,13 @@ class Admission:
         """Estimated tokens of the generations at work."""
         return self._tokens
 
-    def room(self) -> int:
-        """How many more requests may come, if they are like those before."""
-        free = max(0, self._most - len(self._costs))
+    def room(self, opening: int = 0) -> int:
+        """How many more requests may come besides ``opening`` that have, if they are like those before."""
+        free = self._most - len(self._costs)
         budget = self._budget()
-        if not budget or not self._usual:
-            return free
-        return min(free, max(0, int((budget - self._tokens) / self._usual)))
+        if budget and self._usual:
+            free = min(free, int((budget - self._tokens) / self._usual))
+        return max(0, free - opening)
 
     def fits(self, work: Work, *, direct: bool) -> bool:
         """Whether there is room for it. One that is larger than all of the budget may run alone."""

@@ -21,14 +21,15 @@ from engines.bus.tasks import ended
 log = logging.getLogger("sie.worker")
 
 DIRECT_ROOM = 256
-"""Messages of the own queue that may be on their way: what does not fit is refused at once, so they never wait."""
+"""Messages of the own queue that may be on their way or being opened: what does not fit is refused, so none waits."""
 CLOCK_EVERY = 60.0
 
 
 class Intake:
     """Delivers work from both queues, and makes them anew when the bus has lost them.
 
-    The lane's is asked for no more than ``room()``. ``open`` once there is a queue of our own.
+    The lane's is asked for no more than ``room()``; of our own queue, ``opening()`` messages are being opened.
+    ``open`` once there is a queue of our own.
     """
 
     def __init__(
@@ -40,12 +41,13 @@ class Intake:
         name: str,
         deliver: Callable[[Delivery], None],
         room: Callable[[], int],
+        opening: Callable[[], int],
     ) -> None:
         self._js = js
         self._bus = bus
         self.clock = ServerClock(client)
         self._lane = PullConsumer(client, lane, deliver, room)
-        self._own = PullConsumer(client, Direct(name), deliver, lambda: DIRECT_ROOM)
+        self._own = PullConsumer(client, Direct(name), deliver, lambda: max(0, DIRECT_ROOM - opening()))
         self._tasks: list[asyncio.Task[None]] = []
         self.open = False
 
@@ -67,6 +69,7 @@ class Intake:
     def poke(self) -> None:
         """There is more room than before."""
         self._lane.poke()
+        self._own.poke()
 
     def reconnected(self) -> None:
         """The bus is back, perhaps without its memory streams."""

@@ -65,14 +65,18 @@ class Keeper:
             self._pin(pinned(records, self._identity, time.time()))
 
     def _pin(self, names: set[str]) -> None:
-        self._models.pin(names)
-        for name in set(self._tasks) - names:
+        """Those that the bundle of this worker can run; the others are for workers of other bundles."""
+        found = {name: one for name in sorted(names) if (one := self._find(name)) and self._runs(one[0])}
+        self._models.pin(found)
+        for name in set(self._tasks) - set(found):
             self._tasks.pop(name)  # a load that has begun is finished
-        for name in sorted(names):
-            found = self._find(name)
+        for name, (entry, profile) in found.items():
             running = self._tasks.get(name)
-            if found is not None and (running is None or running.done()):
-                self._tasks[name] = asyncio.create_task(self._models.load(*found), name=f"pin {name}")
+            if running is None or running.done():
+                self._tasks[name] = asyncio.create_task(self._models.load(entry, profile), name=f"pin {name}")
+
+    def _runs(self, entry: ModelEntry) -> bool:
+        return self._identity.bundle in entry.bundles
 
     def _renew(self) -> None:
         self._models.renew(self._find)

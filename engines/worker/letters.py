@@ -7,18 +7,24 @@ import logging
 import msgspec
 import nats.errors
 from nats.js import JetStreamContext
+from nats.js.errors import ObjectNotFoundError
 
 from engines.bus import subjects
 from engines.bus.dead_letters import DeadLetter, DeadLetters, letter
+from engines.bus.payloads import IncompletePayload
 from engines.bus.pull import Delivery
 from engines.bus.settings import BusSettings
-from engines.protocol.events import Failed
+from engines.protocol.events import Failed, FailureCode
 from engines.protocol.work import Work
 
-from .outbox import TERM, Outbox
+from .jobs import Jobs
+from .outbox import LATER, TERM, Outbox
 from .reply import attempt_id
 
 log = logging.getLogger("sie.worker")
+
+NOT_FETCHED = (IncompletePayload, nats.errors.Error, TimeoutError, OSError)
+"""What fetching a payload may raise."""
 
 
 class Letters:
@@ -26,26 +32,33 @@ class Letters:
 
     def __init__(self, js: JetStreamContext, bus: BusSettings, outbox: Outbox, worker: str) -> None:
         self._letters = DeadLetters(js, bus)
+        self._most_tries = bus.max_deliver
         self._outbox = outbox
         self._worker = worker
 
     async def unreadable(self, delivery: Delivery, error: msgspec.DecodeError) -> None:
         """Work that cannot be decoded: whoever waits is told, as far as the headers say who that is."""
         log.error("work cannot be decoded and is dropped: %s", error)
-        headers = delivery.headers
-        request_id, attempt = subjects.of_message_id(headers.get(subjects.ID_HEADER, ""))
-        if reply := headers.get(subjects.REPLY_HEADER):
-            failed = Failed(
-                request_id=request_id,
-                attempt_id=attempt_id(attempt),
-                code="malformed_worker_response",
-                message="the worker cannot read what the gateway sent",
-                details={"permanent": True},
-            )
-            self._outbox.event(reply, failed)
-        size, cause = len(delivery.data), type(error).__name__
+        message = "the worker cannot read what the gateway sent"
+        self._tell(delivery, "malformed_worker_response", message, details={"permanent": True})
+        size, cause, headers = len(delivery.data), type(error).__name__, delivery.headers
         dead = letter("decode_error", delivery.tries, headers, None, size=size, error_class=cause, worker=self._worker)
         await self._put(dead, delivery)
+        self._outbox.settle(delivery.ack, TERM)
+
+    def not_fetched(self, delivery: Delivery, error: Exception, jobs: Jobs) -> None:
+        """Work whose payload did not come is put back; when that is of no use, whoever waits is told to try again."""
+        gone = isinstance(error.__cause__ or error, ObjectNotFoundError)
+        log.warning("work cannot be fetched (%d): %s: %s", delivery.tries, type(error).__name__, error)
+        # put back after its last delivery, it would be told as a fault of the work, and that for good
+        if not gone and delivery.tries < self._most_tries:
+            self._outbox.settle(delivery.ack, LATER)
+            return
+        request_id, attempt = subjects.of_message_id(delivery.headers.get(subjects.ID_HEADER, ""))
+        running = jobs.get(request_id)
+        if running is None or running.work.attempt != attempt:  # else that one answers
+            message = "the request was lost on its way" if gone else "the message bus does not hand out the request"
+            self._tell(delivery, "transport_failure", message, retry_after=1)
         self._outbox.settle(delivery.ack, TERM)
 
     async def engine_error(self, delivery: Delivery, work: Work, error_class: str) -> None:
@@ -61,6 +74,28 @@ class Letters:
             worker=self._worker,
         )
         await self._put(dead, delivery)
+
+    def _tell(
+        self,
+        delivery: Delivery,
+        code: FailureCode,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        details: dict[str, object] | None = None,
+    ) -> None:
+        """End a request whose work is not at hand, as far as the headers say who waits for it."""
+        request_id, attempt = subjects.of_message_id(delivery.headers.get(subjects.ID_HEADER, ""))
+        if reply := delivery.headers.get(subjects.REPLY_HEADER):
+            failed = Failed(
+                request_id=request_id,
+                attempt_id=attempt_id(attempt),
+                code=code,
+                message=message,
+                retry_after=retry_after,
+                details=details or {},
+            )
+            self._outbox.event(reply, failed)
 
     async def _put(self, dead: DeadLetter, delivery: Delivery) -> None:
         try:

@@ -21,6 +21,8 @@ FIRST_PAUSE = 1.0
 LAST_PAUSE = 60.0
 SHORT_LIFE = 60.0
 """Seconds: an engine that dies sooner was not worth its load."""
+AT_ONCE = 2
+"""Deaths in a row after which a new engine is loaded without a pause: one request may take two engines with it."""
 CLOSE_TIMEOUT = 5.0
 PROGRESS_EVERY = 10.0
 
@@ -82,10 +84,10 @@ class Models:
             self._remove(slot)
             now = time.monotonic()
             slot.deaths = slot.deaths + 1 if now - slot.loaded_at < SHORT_LIFE else 1
-            if slot.deaths > 1:
+            if slot.deaths > AT_ONCE:
                 message = f"its engine died {slot.deaths} times in a row, soon after it was loaded"
                 slot.failure = LoadFailed(message, "EngineDied", slot.deaths, permanent=False)
-                slot.retry_at = now + min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** (slot.deaths - 2))
+                slot.retry_at = now + min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** (slot.deaths - AT_ONCE - 1))
             self._changed()
 
     def statuses(self) -> list[ModelStatus]:

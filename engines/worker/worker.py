@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
-from engines.bus.payloads import IncompletePayload, Payloads
+from engines.bus.payloads import Payloads
 from engines.bus.pull import Delivery
 from engines.bus.settings import BusSettings
 from engines.bus.subjects import Lane
@@ -33,7 +33,7 @@ from .execution import Execution
 from .intake import Intake
 from .jobs import Job, Jobs
 from .keeper import Keeper
-from .letters import Letters
+from .letters import NOT_FETCHED, Letters
 from .models import Factory, Models
 from .options import WorkerOptions
 from .outbox import ACK, LATER, NAK, PROGRESS, Outbox
@@ -58,8 +58,8 @@ class Worker:
         self._catalog = catalog
         self._models = Models(factory, self._changed, options.memory_budget)
         self._jobs = Jobs()
-        self._opening: set[str] = set()
-        """Where deliveries whose work is still being fetched are acknowledged."""
+        self._opening: dict[str, Delivery] = {}
+        """Deliveries whose work is still being fetched, by where they are acknowledged."""
         self._admission = Admission(options.max_inflight, options.kv_budget, self._models.cache_tokens)
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
@@ -105,7 +105,7 @@ class Worker:
         self._outbox = Outbox(self._client, self._payloads)
         self._letters = Letters(js, self._bus, self._outbox, name)
         self._pulse = Pulse(self._client, name, self.status)
-        self._intake = Intake(self._client, js, self._bus, self.lane, name, self._take, self._room)
+        self._intake = Intake(self._client, js, self._bus, self.lane, name, self._take, self._room, self._opening_own)
         await self._client.subscribe(subjects.CANCEL, cb=self._on_cancel)
         await self._client.subscribe(subjects.cancel_one(name), cb=self._on_cancel)
         await self._client.subscribe(subjects.HELLO, cb=self._on_hello)
@@ -142,14 +142,17 @@ class Worker:
         stopped.cancel()
 
     def _room(self) -> int:
-        return 0 if self._stop.is_set() or self._outbox.full else self._admission.room()
+        return 0 if self._stop.is_set() or self._outbox.full else self._admission.room(len(self._opening))
+
+    def _opening_own(self) -> int:
+        return sum(delivery.direct for delivery in self._opening.values())
 
     def _take(self, delivery: Delivery) -> None:
+        self._opening[delivery.ack] = delivery
         self._spawn(self._open(delivery), "open")
 
     async def _open(self, delivery: Delivery) -> None:
-        """Decode a delivery and start on it, unless it is settled already."""
-        self._opening.add(delivery.ack)
+        """Fetch the work of a delivery and start on it."""
         try:
             if not delivery.direct:
                 await self._outbox.room()  # it was asked for before so much waited
@@ -157,13 +160,16 @@ class Worker:
             work = wire.decode_work(await self._payloads.fetch(delivery.headers, delivery.data))
         except msgspec.DecodeError as error:
             await self._letters.unreadable(delivery, error)
-            return
-        except IncompletePayload as error:
-            log.warning("work that was not all there is put back: %s", error)
-            self._outbox.settle(delivery.ack, LATER)
-            return
+        except NOT_FETCHED as error:
+            self._letters.not_fetched(delivery, error, self._jobs)
+        else:
+            await self._start(work, delivery, (time.perf_counter() - began) * 1e3)
         finally:
-            self._opening.discard(delivery.ack)
+            self._opening.pop(delivery.ack, None)
+            self._intake.poke()  # it may have ended without a job
+
+    async def _start(self, work: Work, delivery: Delivery, fetch_ms: float) -> None:
+        """Begin a request, unless it is settled already or better done elsewhere."""
         age = self._intake.age(delivery)
         running = self._jobs.get(work.request_id)
         if running is not None:
@@ -177,7 +183,7 @@ class Worker:
             self._outbox.settle(delivery.ack, NAK)
         else:
             fetched = subjects.PAYLOAD_HEADER in delivery.headers
-            job = Job(work, delivery, age, (time.perf_counter() - began) * 1e3 if fetched else 0.0)
+            job = Job(work, delivery, age, fetch_ms if fetched else 0.0)
             self._jobs.add(job)
             self._admission.begin(work)
             job.task = self._spawn(self._work(job, delivery), f"request {work.request_id}")

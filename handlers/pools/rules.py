@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from engines.protocol.catalog import Resolved, variant
-from engines.protocol.pools import DEFAULT_POOL, PoolSpec
+from engines.protocol.pools import DEFAULT_POOL, DEFAULT_TTL, PoolSpec
 from generated.sie.models import CreatePoolRequest
 
 from ..errors import InvalidField, PoolForbidden
@@ -96,6 +96,18 @@ def bundle_exists(services: Services, body: CreatePoolRequest) -> None:
         raise InvalidField("bundle", f"Unknown bundle: {asked}")
 
 
+def pinned_models_run_in_the_bundle(services: Services, body: CreatePoolRequest) -> None:
+    """Only where the pool has one; of any other bundles, those workers pin a model that can run it."""
+    asked = _given(body.bundle)
+    if asked is None:
+        return
+    for index, model in enumerate(_given(body.pinned_models) or ()):
+        fit = services.catalog.resolve(model).model.bundles
+        if asked not in fit:
+            message = f"Bundle '{asked}' cannot run model '{model}' (these can: {', '.join(fit)})"
+            raise InvalidField(f"pinned_models[{index}]", message)
+
+
 def limits_are_kept(services: Services, body: CreatePoolRequest) -> None:
     """Limits that an operator may set."""
     settings = services.settings
@@ -124,6 +136,7 @@ RULES: Final[Sequence[Callable[[Services, CreatePoolRequest], None]]] = (
     caps_let_it_become_active,
     queue_pool_exists,
     bundle_exists,
+    pinned_models_run_in_the_bundle,
     limits_are_kept,
     there_is_room,
 )
@@ -146,7 +159,7 @@ def spec(services: Services, body: CreatePoolRequest) -> PoolSpec:
         bundle=_given(body.bundle),
         gpus=dict.fromkeys(sorted(caps), 0) | gpus,
         gpu_caps=caps,
-        ttl_seconds=_given(body.ttl_seconds),
+        ttl_seconds=_ttl(services, _given(body.ttl_seconds)),
         minimum_worker_count=_given(body.minimum_worker_count) or 0,
         pinned_models=tuple(dict.fromkeys(pinned)),
     )
@@ -164,6 +177,14 @@ def _profiles(body: CreatePoolRequest) -> tuple[tuple[str, dict[str, int]], ...]
 def _queue_pool(services: Services, asked: str | None) -> str:
     wanted = (asked or DEFAULT_POOL).lower()
     return next(name for name in queue_pools(services) if name.lower() == wanted)
+
+
+def _ttl(services: Services, asked: int | None) -> int | None:
+    """What the pool is stored with: a default longer than the operator allows is no way around the limit."""
+    limit = services.settings.pool_max_ttl
+    if asked is None and limit is not None and limit < DEFAULT_TTL:
+        return int(limit)
+    return asked
 
 
 def _canonical(counts: dict[str, int], known: Sequence[str]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engines.dispatcher.answer import BUFFER, PendingAnswer
+from engines.dispatcher.answer import BUFFER, PendingAnswer, given_up
 from engines.protocol.cluster import Timeouts
 from engines.protocol.events import Admitted, AnyEvent, Completed, Delta, Failed, Missed, Timing, Usage
 
@@ -289,3 +289,84 @@ async def test_work_whose_model_is_there_has_its_own_time() -> None:
 async def test_work_that_never_got_its_model_is_not_waited_for_twice() -> None:
     answer = PendingAnswer("r", Timeouts(0.05), lambda *_: None, 0.05, loading=lambda _: 60.0)
     assert isinstance((await collect(answer))[-1], Failed)
+
+
+async def test_a_gap_of_a_publication_before_the_last_does_not_fail_the_answer(monkeypatch):
+    monkeypatch.setattr("engines.dispatcher.answer.GAP_PATIENCE", 0.0)
+    answer = answer_of([])
+    answer.feed(admitted("0-a"))
+    answer.feed(delta("0-a", 2))
+    answer.restart()
+    await asyncio.sleep(0.01)
+    answer.look()
+    assert answer.missed() is not None
+    answer.feed(admitted("1-b"))
+    answer.feed(completed("1-b", 1))
+    assert [type(event) for event in await collect(answer)] == [Admitted, Completed]
+
+
+async def test_a_gap_of_an_attempt_whose_worker_is_gone_does_not_fail_the_answer(monkeypatch):
+    monkeypatch.setattr("engines.dispatcher.answer.GAP_PATIENCE", 0.0)
+    answer = answer_of([])
+    answer.feed(admitted("a", worker="w1"))
+    answer.feed(delta("a", 2))
+    answer.lose_worker("w2", "died")
+    assert answer.incomplete
+    answer.lose_worker("w1", "died")
+    await asyncio.sleep(0.01)
+    answer.look()
+    assert answer.missed() is not None
+    answer.feed(admitted("b", worker="w2"))
+    answer.feed(completed("b", 1))
+    assert [type(event) for event in await collect(answer)] == [Admitted, Completed]
+
+
+async def test_that_work_was_given_up_is_heard_when_the_end_being_fetched_does_not_come():
+    answer = answer_of([])
+    answer.feed(admitted("0-a"))
+    answer.fetch_begins()
+    answer.feed(Failed(request_id="r", attempt_id=given_up(0), code="inference_error", message="given up"))
+    assert not answer.done
+    answer.fetch_ended()
+    assert answer.missed() is None
+    last = (await collect(answer))[-1]
+    assert isinstance(last, Failed)
+    assert last.code == "inference_error"
+
+
+async def test_that_work_was_given_up_does_not_matter_when_its_end_comes():
+    answer = answer_of([])
+    answer.feed(admitted("0-a"))
+    answer.fetch_begins()
+    answer.feed(Failed(request_id="r", attempt_id=given_up(0), code="inference_error", message="given up"))
+    answer.fetch_ended()
+    answer.feed(completed("0-a", 1))
+    assert answer.missed() is None
+    assert [type(event) for event in await collect(answer)] == [Admitted, Completed]
+
+
+async def test_an_end_that_waits_to_be_fetched_is_no_silence():
+    answer = answer_of([], Timeouts(60.0, first_chunk=0.05))
+    answer.feed(admitted("a"))
+    reader = asyncio.create_task(collect(answer))
+    await asyncio.sleep(0)
+    answer.fetch_begins()
+    await asyncio.sleep(0.15)
+    assert not reader.done()
+    answer.fetch_ended()
+    answer.feed(completed("a", 1))
+    assert [type(event) for event in await reader] == [Admitted, Completed]
+
+
+async def test_a_gap_that_could_not_be_asked_for_during_a_fetch_is_asked_for_after_it(monkeypatch):
+    monkeypatch.setattr("engines.dispatcher.answer.GAP_PATIENCE", 0.1)
+    answer = answer_of([])
+    answer.feed(admitted("a"))
+    answer.feed(delta("a", 2))
+    answer.fetch_begins()
+    await asyncio.sleep(0.2)
+    answer.fetch_ended()
+    answer.feed(completed("a", 3))
+    assert answer.missed() == Missed("r", {"a": 1}, owned=False)
+    answer.feed(delta("a", 1))
+    assert [type(event) for event in await collect(answer)] == [Admitted, Delta, Delta, Completed]

@@ -123,3 +123,15 @@ class World:
 
 def worker(name: str, profile: str = "l4", pool: str = "default", **more: Any) -> WorkerStatus:
     return WorkerStatus(name=name, machine_profile=profile, pool=pool, **more)
+
+
+def three_bundles() -> Catalog:
+    """The embedded catalog in bundles of two engines that run all of it, and of a third that runs nothing."""
+    (first,) = CATALOG.bundles()
+    changed = msgspec.structs.replace
+    bundles = [
+        first,
+        changed(first, name="second", engine="SGLang", priority=200),
+        changed(first, name="empty", engine="onnx", adapters=("none",)),
+    ]
+    return Catalog(list(CATALOG.models()), bundles)

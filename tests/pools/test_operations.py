@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from generated.sie import models
-from tests.pools.fakes import World, worker
+from tests.pools.fakes import World, three_bundles, worker
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 POOL = {"name": "Mine", "gpus": {"l4": 1}}
@@ -178,6 +178,29 @@ def test_a_refusal_says_what_is_needed(world: World, body: dict[str, Any], param
         detail = http.post("/v1/pools", json=body).json()["detail"]
     assert detail["param"] == param
     assert message in detail["message"]
+
+
+def test_a_pool_pins_only_what_its_bundle_can_run() -> None:
+    world = World(worker("w1"), catalog=three_bundles())
+    body = POOL | {"pinned_models": [MINILM]}
+    with world.client() as http:
+        for bundle in (None, "default", "second"):
+            assert http.post("/v1/pools", json=body | {"bundle": bundle}).status_code == 201
+        refused = http.post("/v1/pools", json=body | {"bundle": "empty"})
+    assert refused.status_code == 400
+    assert refused.json()["detail"]["param"] == "pinned_models[0]"
+    assert f"Bundle 'empty' cannot run model '{MINILM}'" in refused.json()["detail"]["message"]
+
+
+@pytest.mark.parametrize(("limit", "stored"), [(600.0, 600), (3600.0, None), (None, None)])
+def test_a_pool_that_names_no_ttl_lives_no_longer_than_the_operator_allows(
+    limit: float | None, stored: int | None
+) -> None:
+    world = World(worker("w1"), pool_max_ttl=limit)
+    with world.client() as http:
+        assert http.post("/v1/pools", json=POOL).json()["spec"]["ttl_seconds"] == stored
+    world.pools.offset = 601.0
+    assert (world.pools.find("mine") is None) == (limit == 600.0)
 
 
 def test_a_profile_has_one_spelling(world: World) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 from engines.protocol.cluster import WorkerStatus
 from engines.protocol.events import Completed, Failed
 from engines.protocol.pools import PoolRecord, PoolSpec, pinned
-from tests.bus.conftest import MINILM, ask, until
+from tests.bus.conftest import MINILM, MODEL, ask, until
 
 
 def record(**fields: object) -> PoolRecord:
@@ -47,3 +48,15 @@ async def test_a_pinned_model_is_loaded_and_stays_until_its_pin_is_gone(cluster_
             while not isinstance((await ask(cluster, "echo:1"))[-1], Completed):  # noqa: ASYNC110  # nothing signals it
                 await asyncio.sleep(0.1)
         await until(lambda: cluster.dispatcher.model_status(MINILM).state == "available")
+
+
+async def test_a_worker_pins_only_what_its_bundle_can_run(cluster_of: Callable[..., object], tmp_path: Path) -> None:
+    for bundle, adapter in (("default", "retrieval.sentence_transformer"), ("other", "vllm")):
+        text = f"name: {bundle}\nadapters: [engines.adapters.{adapter}]\n"
+        (tmp_path / f"{bundle}.yaml").write_text(text)
+    async with cluster_of(SIE_BUNDLES_DIR=str(tmp_path)) as cluster:  # type: ignore[attr-defined]
+        await until(lambda: bool(cluster.dispatcher.workers()))
+        profile = cluster.dispatcher.workers()[0].machine_profile
+        await cluster.pools.put(PoolSpec(name="warm", gpus={profile: 1}, pinned_models=(MODEL, MINILM)))
+        await until(lambda: cluster.dispatcher.model_status(MINILM).state == "loaded")
+        assert cluster.dispatcher.model_status(MODEL).state == "available"

@@ -10,7 +10,7 @@ import pytest
 
 from engines.catalog import Catalog
 from engines.protocol.cluster import Route
-from tests.pools.fakes import CATALOG, World, worker
+from tests.pools.fakes import CATALOG, World, three_bundles, worker
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 CHAT = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -166,18 +166,6 @@ def test_the_bundle_of_a_pool_runs_its_work() -> None:
         assert refused.json()["detail"]["compatible_bundles"] == ["default", "other"]
         refused = http.post(f"/v1/encode/default:/{MINILM}", json=body, headers={"x-sie-pool": "a"})
         assert refused.status_code == 409
-
-
-def three_bundles() -> Catalog:
-    """The embedded catalog in bundles of two engines that run all of it, and of a third that runs nothing."""
-    (first,) = CATALOG.bundles()
-    changed = msgspec.structs.replace
-    bundles = [
-        first,
-        changed(first, name="second", engine="SGLang", priority=200),
-        changed(first, name="empty", engine="onnx", adapters=("none",)),
-    ]
-    return Catalog(list(CATALOG.models()), bundles)
 
 
 @pytest.mark.parametrize(

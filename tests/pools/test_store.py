@@ -5,23 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 
 from engines.bus.connection import connect
 from engines.bus.server import EmbeddedServer
-from engines.bus.settings import BusSettings
 from engines.pools import Bucket, NatsPools
-from engines.protocol.pools import PoolSpec, PoolsUnavailable, UnknownPool
+from engines.protocol.pools import PoolsUnavailable, UnknownPool
 from tests.bus.conftest import until
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[EmbeddedServer]:
-    made = EmbeddedServer()
-    made.settings = await made.start(BusSettings())  # type: ignore[attr-defined]  # for the tests below
-    yield made
-    await made.stop()
+from tests.pools.conftest import settings, spec
 
 
 @pytest.fixture
@@ -32,14 +23,6 @@ async def gateways(server: EmbeddedServer) -> AsyncIterator[tuple[NatsPools, Nat
     yield made
     for pools in made:
         await pools.stop()
-
-
-def settings(server: EmbeddedServer) -> BusSettings:
-    return server.settings  # type: ignore[attr-defined,no-any-return]
-
-
-def spec(name: str = "mine", **fields: object) -> PoolSpec:
-    return msgspec.convert({"name": name, "gpus": {"l4": 1}, **fields}, PoolSpec)
 
 
 async def test_every_gateway_sees_one_truth(gateways: tuple[NatsPools, NatsPools]) -> None:
