@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from vllm.lora.request import LoRARequest
 
@@ -84,6 +85,8 @@ async def test_an_adapter_that_is_not_there_fails_the_load_before_an_engine_star
         raise AssertionError("an engine was started")
 
     monkeypatch.setattr(engine_module, "launched", launched)
+    # a hub that cannot be reached could be tomorrow
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     made = create(entry(chosen := profile(legal=path)), chosen)
     with pytest.raises(EngineLoadError) as refused:
         await made.load()
