@@ -265,7 +265,12 @@ class VllmEngine:
 
 def _without_pattern(grammar: Grammar) -> Grammar | None:
     """A schema without the pattern of its white space; ``None`` where it has none."""
-    schema = json.loads(grammar.value) if grammar.kind == "json_schema" else None
+    if grammar.kind != "json_schema":
+        return None
+    try:
+        schema = json.loads(grammar.value)
+    except ValueError:
+        return None
     options = schema.pop("x-guidance", None) if isinstance(schema, dict) else None
     if not isinstance(options, dict) or "whitespace_pattern" not in options:
         return None

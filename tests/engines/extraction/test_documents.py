@@ -222,9 +222,10 @@ async def test_idle_processes_go(reader: Reader, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_cancelling_ends_the_reading(reader: Reader) -> None:
-    waiting = asyncio.create_task(reader.text_of(Item(document=pages(1000))))
-    done, _ = await asyncio.wait([waiting], timeout=0.5)
-    assert not done
+    waiting = asyncio.create_task(reader.text_of(Item(document=pages(5000))))
+    while not processes():
+        assert not waiting.done()
+        await asyncio.sleep(0.01)
     (process,) = processes()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
