@@ -21,6 +21,8 @@ from . import child
 ROOT: Final = Path(__file__).resolve().parents[3]
 COMMAND: Final = (sys.executable, "-m", f"{__package__}.child")
 SECONDS: Final = 30.0
+LAST_BREATH_S: Final = 5.0
+"""Seconds for a process that has closed its pipes to end by itself."""
 IDLE_S: Final = 60.0
 
 RETIRED_AT: Final = 256 * 1024 * 1024
@@ -132,6 +134,10 @@ class Process:
             size = int.from_bytes(await self._replies.readexactly(child.LENGTH), "big")
             return msgspec.msgpack.decode(await self._replies.readexactly(size), type=child.Reply)
         except (OSError, asyncio.IncompleteReadError):
+            # it is ending by itself, and its status says why: a kill meanwhile could take the place of that
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_BREATH_S):
+                    await self._process.wait()
             await self.end()
             assert self._process.returncode is not None
             raise Ended(self._process.returncode) from None
