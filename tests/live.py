@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +163,19 @@ class Server:
     def tail(self, lines: int = 60) -> str:
         """The end of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+@contextlib.contextmanager
+def opened(log: Path, settings: Mapping[str, str]) -> Iterator[Server]:
+    """A server with a worker that has been heard from. No process of it may be left."""
+    running = Server(log, settings)
+    try:
+        running.start()
+        running.wait(lambda: running.request("GET", "/health")[1]["status"] == "healthy", 120, "a worker")
+        yield running
+    finally:
+        left = running.stop()
+    assert left == [], f"processes outlived the server: {left}\n{running.tail()}"
 
 
 def free_port() -> int:

@@ -30,6 +30,14 @@ class IncompletePayload(Exception):
     """Only a part of a payload came: the connection was lost, or somebody deleted it meanwhile."""
 
 
+class PayloadGone(IncompletePayload):
+    """It was deleted, and will not come."""
+
+
+NOT_FETCHED = (IncompletePayload, nats.errors.Error, TimeoutError, OSError)
+"""What fetching a payload may raise."""
+
+
 class Payloads:
     """Stores, fetches and deletes large payloads. The bucket is created by its first use."""
 
@@ -82,7 +90,7 @@ class Payloads:
         try:
             size = "?" if getting.cancelled() else getting.result().info.size
         except ObjectNotFoundError as error:
-            raise IncompletePayload("it was deleted") from error
+            raise PayloadGone("it was deleted") from error
         if into.tell() != size:
             raise IncompletePayload(f"{into.tell()} of {size} bytes")
         return into.getvalue()

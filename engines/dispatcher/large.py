@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-import nats.errors
-
-from engines.bus.payloads import IncompletePayload, Payloads, size_of
+from engines.bus.payloads import NOT_FETCHED, Payloads, size_of
 
 from .answer import PendingAnswer
 
@@ -47,7 +45,7 @@ class LargeAnswers:
         try:
             async with self._turns.of(size_of(headers) or MOST_BYTES):
                 await self._fetch(headers, answer)
-        except (IncompletePayload, nats.errors.Error, TimeoutError, OSError) as error:
+        except NOT_FETCHED as error:
             # its worker is asked for it, and stores it anew
             log.warning("a large answer did not come: %s: %s", type(error).__name__, error)
         await self._payloads.drop(headers)

@@ -7,11 +7,10 @@ import logging
 import msgspec
 import nats.errors
 from nats.js import JetStreamContext
-from nats.js.errors import ObjectNotFoundError
 
 from engines.bus import subjects
 from engines.bus.dead_letters import DeadLetter, DeadLetters, letter
-from engines.bus.payloads import IncompletePayload
+from engines.bus.payloads import PayloadGone
 from engines.bus.pull import Delivery
 from engines.bus.settings import BusSettings
 from engines.protocol.events import Failed, FailureCode
@@ -22,9 +21,6 @@ from .outbox import LATER, TERM, Outbox
 from .reply import attempt_id
 
 log = logging.getLogger("sie.worker")
-
-NOT_FETCHED = (IncompletePayload, nats.errors.Error, TimeoutError, OSError)
-"""What fetching a payload may raise."""
 
 
 class Letters:
@@ -48,7 +44,7 @@ class Letters:
 
     def not_fetched(self, delivery: Delivery, error: Exception, jobs: Jobs) -> None:
         """Work whose payload did not come is put back; when that is of no use, whoever waits is told to try again."""
-        gone = isinstance(error.__cause__ or error, ObjectNotFoundError)
+        gone = isinstance(error, PayloadGone)
         log.warning("work cannot be fetched (%d): %s: %s", delivery.tries, type(error).__name__, error)
         # put back after its last delivery, it would be told as a fault of the work, and that for good
         if not gone and delivery.tries < self._most_tries:

@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 
 from engines.bus import subjects, wire
 from engines.bus.connection import connect
-from engines.bus.payloads import Payloads
+from engines.bus.payloads import NOT_FETCHED, Payloads
 from engines.bus.pull import Delivery
 from engines.bus.settings import BusSettings
 from engines.bus.subjects import Lane
@@ -33,7 +33,7 @@ from .execution import Execution
 from .intake import Intake
 from .jobs import Job, Jobs
 from .keeper import Keeper
-from .letters import NOT_FETCHED, Letters
+from .letters import Letters
 from .models import Factory, Models
 from .options import WorkerOptions
 from .outbox import ACK, LATER, NAK, PROGRESS, Outbox

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Blip2ForConditiona
 from engines import embedded
 from tests.clients.test_faults import in_flight
 from tests.engines.generation.checkpoints import vision
-from tests.live import Server
+from tests.live import Server, opened
 
 ADAPTERS = ("one", "two")
 ASK: list[Any] = [{"role": "user", "content": "Tell me the capital of France."}]
@@ -85,14 +85,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def own(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that has loaded nothing yet and knows these models."""
     settings = {"SIE_PRELOAD_MODELS": "", "SIE_MODELS_DIR": str(models.catalog), "SIE_CATALOG_STRICT": "true"}
-    running = Server(tmp_path_factory.mktemp("own") / "server.log", settings)
-    try:
-        running.start()
-        running.wait(lambda: running.request("GET", "/health")[1]["status"] == "healthy", 120, "a worker")
+    with opened(tmp_path_factory.mktemp("own") / "server.log", settings) as running:
         yield running
-    finally:
-        left = running.stop()
-    assert left == [], f"processes outlived the server: {left}\n{running.tail()}"
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.engines.retrieval import checkpoints as retrieval
 from tests.engines.retrieval.helpers import sentences
 from tests.engines.retrieval.test_pictures import data, picture
 from tests.handlers.retrieval import sdk
-from tests.live import Server
+from tests.live import Server, opened
 
 ADAPTERS = "engines.adapters"
 QUERY = "capital of france"
@@ -98,14 +98,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def own(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that has loaded nothing yet and knows these models."""
     settings = {"SIE_PRELOAD_MODELS": "", "SIE_MODELS_DIR": str(models.catalog), "SIE_CATALOG_STRICT": "true"}
-    running = Server(tmp_path_factory.mktemp("own") / "server.log", settings)
-    try:
-        running.start()
-        running.wait(lambda: running.request("GET", "/health")[1]["status"] == "healthy", 120, "a worker")
+    with opened(tmp_path_factory.mktemp("own") / "server.log", settings) as running:
         yield running
-    finally:
-        left = running.stop()
-    assert left == [], f"processes outlived the server: {left}\n{running.tail()}"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from engines import embedded
 from tests.clients.test_own_models import QUERY, TEXTS, Ask, both, items, scores
 from tests.engines.retrieval import checkpoints
 from tests.engines.retrieval.helpers import MINILM, cosines
-from tests.live import Server
+from tests.live import Server, opened
 
 ADAPTER = "engines.adapters.vllm.pooling:VllmPoolingEngine"
 
@@ -41,14 +41,8 @@ def own(labels_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         entry |= {"inputs": {"text": True}, "profiles": {"default": {"adapter_path": ADAPTER, **precision}}}
         (catalog / f"{str(entry['sie_id']).partition('/')[2]}.yaml").write_text(yaml.safe_dump(entry))
     settings = {"SIE_PRELOAD_MODELS": "", "SIE_MODELS_DIR": str(catalog), "SIE_CATALOG_STRICT": "true"}
-    running = Server(tmp_path_factory.mktemp("own") / "server.log", settings)
-    try:
-        running.start()
-        running.wait(lambda: running.request("GET", "/health")[1]["status"] == "healthy", 120, "a worker")
+    with opened(tmp_path_factory.mktemp("own") / "server.log", settings) as running:
         yield running
-    finally:
-        left = running.stop()
-    assert left == [], f"processes outlived the server: {left}\n{running.tail()}"
 
 
 @pytest.fixture(scope="module")

@@ -7,19 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients import apart
-from tests.live import Server
+from tests.live import Server, opened
 
 
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("pools") / "server.log", {"SIE_PRELOAD_MODELS": ""})
-    try:
-        running.start()
-        running.wait(lambda: running.request("GET", "/health")[1]["status"] == "healthy", 120, "a worker")
+    with opened(tmp_path_factory.mktemp("pools") / "server.log", {"SIE_PRELOAD_MODELS": ""}) as running:
         yield running
-    finally:
-        left = running.stop()
-    assert left == []
 
 
 @pytest.mark.parametrize("release", ["sie-sdk-0.6.26", "sie-sdk-0.10.1"])

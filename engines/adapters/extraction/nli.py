@@ -138,7 +138,7 @@ class NliEngine(ExtractionEngine[Settings]):
         template = self.option(work, "hypothesis_template", str, TEMPLATE)
         if template.count("{}") != 1 or template.replace("{}", "").count("{"):
             raise invalid("options.hypothesis_template", "must have one {} where the label goes")
-        threshold = self.profile.runtime.get("score_threshold", self.profile.loadtime.get("score_threshold", 0.0))
+        threshold = self.profile.option("score_threshold", 0.0)
         return Settings(
             labels,
             template,

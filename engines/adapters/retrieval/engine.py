@@ -13,7 +13,7 @@ from ...protocol.work import EncodeWork, Item, ScoreWork, Work
 from ..base import EngineLoadError, Reply, WorkError
 from ..batched import BatchedEngine
 from . import loading, options
-from .outputs import finite
+from .outputs import by_item, faultless, finite
 from .pictures import Picture, picture_of
 from .runner import Runner
 from .texts import Task, Templates, Text, plain_text_of, refuse_options
@@ -158,11 +158,10 @@ class RetrievalEngine(BatchedEngine):
                 inputs.append(self.templates.apply(one, task, work.instruction, wants=wants))
 
         def finish(rows: list[Any]) -> EncodeOutput:
-            found = iter(rows)
-            every = [errors[index] if index in errors else finite(next(found)) for index in range(len(work.items))]
-            output = self.output([None if isinstance(row, ItemError) else row for row in every], work)
+            good, failed = by_item(iter(rows), errors, len(work.items))
+            output = self.output(good, work)
             output.output_dtype = work.output_dtype
-            output.errors = {index: row for index, row in enumerate(every) if isinstance(row, ItemError)}
+            output.errors = failed
             return output
 
         if not inputs:
@@ -177,11 +176,11 @@ class RetrievalEngine(BatchedEngine):
     async def _score(self, work: ScoreWork, reply: Reply) -> None:
         refuse_options(work.options, "options")
         read = [self._read(one, self.score_wants) for one in (work.query, *work.items)]
-        needed = _faultless(read, len(work.items))
+        needed: list[str | Picture] = faultless(read, len(work.items))
         inputs = self.score_inputs(needed[0], needed[1:], work)
 
         def finish(rows: list[Any]) -> ScoreOutput:
-            return self.scores(_faultless([finite(row) for row in rows], len(work.items)))
+            return self.scores(faultless([finite(row) for row in rows], len(work.items)))
 
         try:
             await self.submit(inputs, finish, reply, images=_pictures(inputs))
@@ -193,19 +192,6 @@ class RetrievalEngine(BatchedEngine):
         assert self.runner is not None
         seen = self.runner.sees and item.images and item.document is None
         return picture_of(item, wants) if seen else plain_text_of(item)
-
-
-def _faultless(parts: list[Any], items: int) -> list[Any]:
-    """What stands for each item of a score, and before them for its query, if that is by itself; any can fail it.
-
-    Raises:
-        WorkError: one is an ``ItemError``.
-    """
-    for index, part in enumerate(parts):
-        if isinstance(part, ItemError):
-            place = f"items[{index - len(parts) + items}]" if len(parts) - index <= items else "query"
-            raise WorkError(part.code, f"{place}: {part.message}", param=place)
-    return parts
 
 
 def _pictures(inputs: Sequence[Text | Picture]) -> int:

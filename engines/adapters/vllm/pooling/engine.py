@@ -22,7 +22,7 @@ from ....protocol.events import EncodeOutput, ItemError, Output, ScoreOutput, Ti
 from ....protocol.work import EncodeWork, ScoreWork, Work
 from ...base import EngineLoadError, EngineStatus, Reply, WorkError
 from ...files import model_files
-from ...retrieval.outputs import cosines, dense_output, finite
+from ...retrieval.outputs import by_item, cosines, dense_output, faultless
 from ...retrieval.texts import Task, Templates, Text, paired, plain_text_of, refuse_options
 from ...retrieval.tokens import NO_LIMIT, NoRoom, Tokens
 from ..faults import translated
@@ -142,24 +142,17 @@ class VllmPoolingEngine:
             return
 
         def finish(rows: list[Row]) -> EncodeOutput:
-            found = map(finite, self._vectors(rows))
-            every = [errors[index] if index in errors else next(found) for index in range(len(work.items))]
-            vectors = [None if isinstance(row, ItemError) else row for row in every]
+            vectors, failed = by_item(iter(self._vectors(rows)), errors, len(work.items))
             output = dense_output(vectors, self._entry.dims["dense"], work)
             output.output_dtype = work.output_dtype
-            output.errors = {index: row for index, row in enumerate(every) if isinstance(row, ItemError)}
+            output.errors = failed
             return output
 
         await self._submit(work.request_id, texts, finish, reply)
 
     async def _score(self, work: ScoreWork, reply: Reply) -> None:
         refuse_options(work.options, "options")
-        read: list[str] = []
-        for index, text in enumerate(map(plain_text_of, [work.query, *work.items])):
-            if isinstance(text, ItemError):
-                place = f"items[{index - 1}]" if index else "query"
-                raise WorkError(text.code, f"{place}: {text.message}", param=place)
-            read.append(text)
+        read = faultless([plain_text_of(one) for one in (work.query, *work.items)], len(work.items))
         limit = work.max_sequence_length
         query = self._templates.apply(read[0], "query", work.instruction)
         if self._pairs:
